@@ -11,7 +11,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.domain.snapshot.wholeness import whole
+from extender.domain.snapshot.wholeness import is_whole_with
 from tests.domain.world import LIMITS, World, comparable
 
 SLACK = 0.5  # millicores: possible rounding of a share
@@ -251,7 +251,7 @@ def check_remainders(step: DecidedStep) -> None:
         remaining = [pod for pod in group.placed if pod.uid not in victim_uids]
         if len(remaining) < len(group.placed) and remaining and group.is_whole:
             roles = Counter(pod.role for pod in remaining)
-            assert whole(group.needs, roles, len(remaining)), group.key
+            assert is_whole_with(group.needs, roles, len(remaining)), group.key
 
 
 def check_victims(step: DecidedStep) -> None:

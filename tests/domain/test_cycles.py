@@ -21,7 +21,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.snapshot import Limits, Snapshot
-from extender.domain.snapshot.wholeness import missing_of, whole
+from extender.domain.snapshot.wholeness import is_whole_with, members_to_start
 from tests.domain.builders import anti_affinity, group, node, pod, queue
 from tests.domain.world import LIMITS, World, comparable, key
 from tests.property_examples import examples
@@ -185,7 +185,7 @@ class CyclesMachine(RuleBasedStateMachine):
         for newcomer in self.newcomers(snapshot, decisions):
             view, decision = snapshot.groups[newcomer], decisions.groups[newcomer]
             if not view.has_fully_run and view.min_member > 1:
-                lacking = missing_of(view, fitting=decision.plan)
+                lacking = members_to_start(view, fitting=decision.plan)
                 assert decision.plan.keys() >= {pod.uid for pod in lacking.members}
 
     @invariant()
@@ -252,7 +252,7 @@ class CyclesMachine(RuleBasedStateMachine):
         posted = self.world.post(group)
         if posted and not view.has_fully_run:
             on_nodes = [member for member in self.members(group) if self.world.pods[member].spec.node_name]
-            assert whole(view.needs, Counter(), len(on_nodes))
+            assert is_whole_with(view.needs, Counter(), len(on_nodes))
         self.world.run(*posted)
 
     def undo(self) -> None:

@@ -35,7 +35,7 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.snapshot import Limits, Snapshot, clock_time_of
-from extender.domain.snapshot.wholeness import running_since, whole
+from extender.domain.snapshot.wholeness import is_whole_with, running_since
 
 _QUIET = 3600.0  # seconds without events after which no further change is expected
 _LAST_SECOND = 253_402_300_799.0  # the last second that a timestamp can express
@@ -197,7 +197,7 @@ class VirtualCluster:
         """Return whether a group is whole even if some of its expected pods are not created."""
         group = self.ledger.registry.group(key)
         roles = Counter([*group.standing_roles.values(), *(pod.role for pod in coming_pods)])
-        return group.has_fully_run or whole(group.needs, roles, roles.total())
+        return group.has_fully_run or is_whole_with(group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""

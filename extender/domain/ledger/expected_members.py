@@ -29,7 +29,7 @@ from extender.domain.model.shapes import Shape
 from extender.domain.model.topology import index_of
 from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
-from extender.domain.snapshot.wholeness import kept_roles
+from extender.domain.snapshot.wholeness import min_running
 
 _EXPIRED_AT = -inf  # time of a job whose reservation has expired; a new one begins with the next pod
 
@@ -400,7 +400,7 @@ class LostMembers:
         """Yield the lost members that the gang needs; none if its lost members are not replaced."""
         if not self._replaces_lost(group):
             return
-        min_count, by_role = group.needs.min_member, kept_roles(group.needs)
+        min_count, by_role = group.needs.min_member, min_running(group.needs)
         roles = Counter(pod.role for pod in existing)
         for pod in candidates:
             if roles.total() < min_count or roles[pod.role] < by_role.get(pod.role, 0):

@@ -23,7 +23,7 @@ from extender.domain.model.shared_maps import with_changes
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.tree import QueueInfo
 from extender.domain.snapshot.group_info import GroupHistory, GroupInfo, GroupSpec, JobState
-from extender.domain.snapshot.wholeness import whole
+from extender.domain.snapshot.wholeness import is_whole_with
 
 
 class QueueSums(msgspec.Struct):
@@ -249,8 +249,8 @@ class GroupInfos:
             succeeded=members.succeeded,
             failed=members.failed,
             running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
-            is_whole=whole(needs, on_nodes, on_nodes.total()),
-            is_whole_as_before=ran_with is not None and whole(ran_with, on_nodes, on_nodes.total()),
+            is_whole=is_whole_with(needs, on_nodes, on_nodes.total()),
+            is_whole_as_before=ran_with is not None and is_whole_with(ran_with, on_nodes, on_nodes.total()),
             allocated=total_requests(members.holding_shapes),
             pending_requests=members.pending_requests,
             by_pool=self._by_pool(group),
@@ -406,7 +406,7 @@ class GroupInfos:
             return
         roles = Counter([pod.role for pod in members.placed if pod.has_started or group.has_fully_run])
         count = group.record.members_when_run if group.record and self._registry.trusts_markers else None
-        if whole(needs, roles, roles.total()):
+        if is_whole_with(needs, roles, roles.total()):
             group.run_needs = needs
         elif group.run_needs is None and not group.has_waited and count is not None:
             group.run_needs = Needs(count, {})  # the record on a PodGroup has no roles

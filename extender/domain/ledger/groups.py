@@ -30,7 +30,7 @@ from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_info import Attempt, GroupInfo, Start
 from extender.domain.snapshot.job_start_and_suspension import CreatedPods
 from extender.domain.snapshot.jobs import JobRecord
-from extender.domain.snapshot.wholeness import whole
+from extender.domain.snapshot.wholeness import is_whole_with
 
 
 class Group(msgspec.Struct, eq=False):
@@ -211,7 +211,7 @@ class Group(msgspec.Struct, eq=False):
         needs, members = self.needs, len(self.standing_roles)
         if members < needs.min_member or not (needs.min_task_member or needs.composite):
             return members >= needs.min_member
-        return whole(needs, Counter(self.standing_roles.values()), members)
+        return is_whole_with(needs, Counter(self.standing_roles.values()), members)
 
     @property
     def joining_roles(self) -> Collection[str] | None:
@@ -302,7 +302,7 @@ class Group(msgspec.Struct, eq=False):
         may_need_fewer = self.job is not None or self.reduced_to is not None
         if not may_need_fewer and len(self.started_roles) < self.record.min_member:
             return
-        if whole(self.needs, Counter(self.started_roles.values()), len(self.started_roles)):
+        if is_whole_with(self.needs, Counter(self.started_roles.values()), len(self.started_roles)):
             self.run_needs = self.needs
 
     def record_created_pods(self, now: float) -> None:
@@ -362,7 +362,7 @@ class Group(msgspec.Struct, eq=False):
             return True
         remaining = Counter(self.standing_roles.values())
         remaining.subtract(lost_roles)
-        return self.is_quorate() and whole(self.needs, remaining, remaining.total())
+        return self.is_quorate() and is_whole_with(self.needs, remaining, remaining.total())
 
     @property
     def needs_no_barrier(self) -> bool:

@@ -649,7 +649,7 @@ class AffinityCounts:
         """Return the number of members of a pod set by node. The caller may change it."""
         if pod_set not in self._nodes_of_sets:
             info = self._groups.get(GroupKey(pod_set.group))
-            nodes_by_set = info.computed(_nodes_of_sets) if info is not None else {}
+            nodes_by_set = info.compute(_nodes_of_sets) if info is not None else {}
             self._nodes_of_sets[pod_set] = Counter(nodes_by_set.get(pod_set, ()))
         return self._nodes_of_sets[pod_set]
 

@@ -439,7 +439,7 @@ class RunningCounts:
     def scopes(self, group: GroupInfo) -> Iterator[tuple[Scope, Limit]]:
         """Yield the limits that apply to a group: limits of its queue, of its user and of its namespace."""
         limits = self._limits.get(group.queue, _NO_LIMITS)
-        queue, user, namespace = group.computed(_scopes)
+        queue, user, namespace = group.compute(_scopes)
         yield queue, limits.queue
         if group.spec.submitter and limits.user != _NO_LIMITS.user:
             yield user, limits.user

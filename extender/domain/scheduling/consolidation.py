@@ -203,7 +203,7 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, lost_at: float) -> str:
 
     An empty text means that only capacity can prevent the restart.
     """
-    snapshot, pods, need = cycle.snapshot, group.computed(running_members), members_to_replace(group)
+    snapshot, pods, need = cycle.snapshot, group.compute(running_members), members_to_replace(group)
     move = snapshot.moves.get(group.key)
     begin_at = max(lost_at + cycle.limits.lost_domain_grace, move.again_at if move is not None else lost_at)
     if not cycle.is_due(begin_at):
@@ -224,7 +224,7 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, lost_at: float) -> str:
 
 def _find_homes_elsewhere(cycle: Cycle, group: GroupInfo, planner: Planner) -> Mapping[Uid, str]:
     """Return nodes for all members of a group that restarts, and allocate them; empty if there are none."""
-    pods, flavor_by_role = group.computed(running_members), flavors_in_use(cycle.budget.flavors, group, {})
+    pods, flavor_by_role = group.compute(running_members), flavors_in_use(cycle.budget.flavors, group, {})
     members = [*pods, *members_to_replace(group).members]
     flavors = ((pod, flavor_by_role.get(role_of(group, pod))) for pod in members)
     flavored_pods = [pod if flavor is None else limit_to_flavor(flavor, [pod])[0] for pod, flavor in flavors]
@@ -243,7 +243,7 @@ def _begin_restart(
     """Evict all running members of a group, which will restart on the nodes `homes`."""
     now, deadline = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
     origin = group.key, group.queue, EvictionCause.RESTART
-    pods = group.computed(running_members)
+    pods = group.compute(running_members)
     victims = tuple(ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin) for pod in pods)
     detail = f"it restarts elsewhere as a whole: {decision.detail}"
     cycle.has_begun_reclaim = True

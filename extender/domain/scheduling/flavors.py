@@ -28,7 +28,7 @@ from extender.domain.queues.flavors import Flavor, flavor_on
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
+from extender.domain.snapshot.wholeness import Missing, Signature, missing, role_minima
 
 Cause = tuple[Reason, str]  # reason, and its numbers as text
 
@@ -199,7 +199,7 @@ def role_of(group: GroupInfo, pod: PodRecord) -> str:
 
 @computed_once
 def _counted_roles(group: GroupInfo) -> frozenset[str]:
-    return frozenset(binding_roles(group.needs))
+    return frozenset(role_minima(group.needs))
 
 
 def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:

@@ -28,7 +28,7 @@ from extender.domain.scheduling.order import Strategies, TurnOrder, lines_by_que
 from extender.domain.scheduling.reservation import RESERVABLE_REASONS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
+from extender.domain.snapshot.wholeness import Missing, Signature, members_to_start, missing
 
 # Key of equal groups: missing members, usable reservations, binding limits, and whether their claim is lent.
 ClassKey = tuple[tuple[Signature, NeedKey | None], tuple[GroupKey, ...], tuple[object, ...], bool]
@@ -182,7 +182,7 @@ class Admission:
         need, budget = missing(group), self._budget
         if budget.shares.never_fits(group.queue, need.requests):
             return False
-        could_start = group.computed(has_spares) or self._cycle.fits_empty_cluster(need)
+        could_start = group.compute(has_spares) or self._cycle.fits_empty_cluster(need)
         return could_start and len(need.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
@@ -225,7 +225,7 @@ class Admission:
             capacity.
         """
         own, passable = self._reservations.reserved_for(group), self._reservations.passable_capacities(group)
-        signature = None if group.computed(has_spares) else _signature(self._budget.planner, missing(group))
+        signature = None if group.compute(has_spares) else _signature(self._budget.planner, missing(group))
         class_key: tuple[str, ClassKey] | None = None
         if not own and signature is not None and not self._budget.window.has_reserved_places(group):
             need_key = (
@@ -315,9 +315,9 @@ class Admission:
         A group with more members than it needs starts without the members that do not fit.
         """
         need, planner = missing(group), self._budget.planner
-        if not group.computed(has_spares) or planner.could_place(need):
+        if not group.compute(has_spares) or planner.could_place(need):
             return need
-        return missing_of(group, planner.fitting_pods(group.waiting))
+        return members_to_start(group, planner.fitting_pods(group.waiting))
 
     def _limit_decision(self, group: GroupInfo, need: Missing) -> GroupDecision | None:
         """Return the decision if limits, the ceiling or the size of the window prevent a start; else None."""

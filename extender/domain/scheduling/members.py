@@ -58,11 +58,11 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import (
     created_text,
-    in_child_groups,
     joining_parts,
     members_to_replace,
     missing,
-    start_begun,
+    pods_by_child_group,
+    start_begun_at,
     sub_group_sizes,
     whole_at,
 )
@@ -87,7 +87,7 @@ def _start_end_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return fail(cycle, group, refusal)
     if group.start.admitted_at is None and cycle.snapshot.now < group.start.retry_at:
         return back_off(cycle, group)
-    begun_at = start_begun(group, cycle.snapshot)
+    begun_at = start_begun_at(group, cycle.snapshot)
     if begun_at is not None:
         need, assumed_uids = missing(group), {pod.uid for pod, _ in group.assumed}
         are_all_assumed = not need.absent_text and all(
@@ -153,7 +153,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
             return waiting_decision(
                 group, Reason.NO_ROOM, "other pods use the capacity planned for the group"
             )
-        begun_at = start_begun(group, cycle.snapshot)
+        begun_at = start_begun_at(group, cycle.snapshot)
         if begun_at is not None and cycle.is_due(begun_at + cycle.limits.stall_grace):
             return fail(cycle, group, absent_text or excess_text or why_no_plan(active))
     active.add(new_nodes or {})
@@ -274,7 +274,7 @@ def _batches(active: ActivePlan, flavor_by_role: dict[str, Flavor]) -> list[_Bat
     planned_pods = (pod for pod in group.waiting if pod.uid in active.plan)
     members = *group.placed, *(pod for pod, _ in group.assumed), *planned_pods
     if (composite := group.spec.composite) is not None:
-        parts = joining_parts(composite, Counter(pod.role for pod in members), in_child_groups(pods_left))
+        parts = joining_parts(composite, Counter(pod.role for pod in members), pods_by_child_group(pods_left))
         return [_Batch(active, pods, flavor_by_role, size) for pods, size in parts]
     size_by_sub_group = sub_group_sizes(members)
     pods_by_kind = defaultdict[Shape | PodSubGroup, list[PodRecord]](list)

@@ -322,7 +322,7 @@ def _may_be_inadmissible(evaluation: Evaluation, group: GroupInfo, decision: Gro
         and not (has_gain or has_changes)
         and group.start.window_full_since is None
         and not group.job.min_partial_size  # a job with partial starts is evaluated with several sizes
-        and not group.computed(has_spares)
+        and not group.compute(has_spares)
         and group.key not in evaluation.cycle.costly_groups  # its evaluation leaves other groups less effort
         # the run time decides which reservations it may pass, unlike other groups of its class
         and not (evaluation.reservations.withheld_by_group and group.spec.run_time is not None)

@@ -247,7 +247,7 @@ class _QueueRequests:
         """
         own_key = group.key if len(self._gang_need(group).members) < len(group.waiting) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short_scopes)
-        return own_key, group.computed(_signature), short
+        return own_key, group.compute(_signature), short
 
     def _gang_need(self, group: GroupInfo) -> Missing:
         """Return the missing members that start together; none for a fully running group."""

@@ -80,7 +80,7 @@ class Traverse:
         """Return the sort key of a group in its queue."""
         priority = float(-group.priority)
         if self._queue.ageing:
-            priority += self._queue.ageing * group.computed(_created_at) / _HOUR_SECONDS
+            priority += self._queue.ageing * group.compute(_created_at) / _HOUR_SECONDS
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
         return not self.has_high_priority(group), rotation, self.usage_of_user(group), priority, *group.age
 

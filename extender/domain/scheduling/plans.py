@@ -77,7 +77,7 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
             if not all_fit:
                 plan = budget.planner.allocate_on_nodes(holding.pods)
                 unplanned_pods = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned_pods)
-            if placeholders := group.computed(_placeholders):
+            if placeholders := group.compute(_placeholders):
                 plan, unplanned_pods = _within_share(budget, group, plan, unplanned_pods)
             if group.spec.min_resources and group.is_whole:
                 plan, unplanned_pods = _within_ceilings(budget, group, plan, unplanned_pods)
@@ -90,7 +90,7 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
 
 def _valid_plan(cycle: Cycle, group: GroupInfo) -> ValidPlan:
     """Return the holding that a group keeps, and the nodes that the scheduler rejected, by member."""
-    holding, unused_nodes = group.computed(_holding), group.computed(_oldest_unused_nodes)
+    holding, unused_nodes = group.compute(_holding), group.compute(_oldest_unused_nodes)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
         # A node whose labels have changed may no longer have a flavor of the queue.
         outside_uids = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
@@ -189,7 +189,7 @@ def _oldest_unused_nodes(group: GroupInfo) -> tuple[UnusedNode, ...]:
 
     No other node of the kind can be overdue before the oldest.
     """
-    unused_nodes = [_unused_node(group, pod) for pod, _ in group.computed(_holding).pods]
+    unused_nodes = [_unused_node(group, pod) for pod, _ in group.compute(_holding).pods]
     ordered_nodes = sorted((node for node in unused_nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered_nodes}.values())
 

@@ -31,7 +31,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.snapshot import clock_time_of
-from extender.domain.snapshot.wholeness import ready_since, whole
+from extender.domain.snapshot.wholeness import is_whole_with, ready_since
 
 _MAX_IN_VAIN_COUNT = 3  # number of unused reclaims of one queue from another, each within an hour of the last
 _CHECK_PERIOD_SECONDS = 10.0  # seconds between two checks of usage that a queue deserves over time
@@ -47,7 +47,7 @@ def gang_eviction(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         text = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         waiting_reason = Reason.QUEUE_STOPPED
     else:
-        pods = group.computed(running_members) if cycle.group_by_victim and group.placed else ()
+        pods = group.compute(running_members) if cycle.group_by_victim and group.placed else ()
         claimants = {cycle.group_by_victim.get(pod.uid) for pod in pods}
         if not claimants or not claimants.isdisjoint((None, group.key)):
             return None
@@ -81,7 +81,7 @@ def drain_queues(cycle: Cycle) -> None:
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # a group is evicted once no member is on its way to a node
-                pods = group.computed(running_members) if has_run(group) and not group.assumed else ()
+                pods = group.compute(running_members) if has_run(group) and not group.assumed else ()
             if not pods:
                 continue
             if remaining_count <= 0:
@@ -183,7 +183,7 @@ def _is_partial_gang(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
     if not any(pod.holds_capacity for pod in pods):
         return False
     roles = Counter(pod.role for pod in pods)
-    return not whole(group.needs, roles, len(pods))
+    return not is_whole_with(group.needs, roles, len(pods))
 
 
 class Candidates:
@@ -340,7 +340,7 @@ class Candidates:
         last_move = self._cycle.snapshot.moves.get(victim.key)
         if last_move is not None and not self._cycle.is_due(last_move.again_at):
             return False
-        pods = victim.computed(running_members)
+        pods = victim.compute(running_members)
         are_all_replaced = victim.job.is_managed or all(pod.is_replaced for pod in pods)
         are_all_movable = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
         return are_all_replaced and are_all_movable and blocking_decision(self._cycle, victim) is None
@@ -420,7 +420,7 @@ class Candidates:
                     continue
                 if (
                     has_run(group)
-                    and group.computed(running_members)
+                    and group.compute(running_members)
                     and group.key not in self._cycle.draining_groups
                 ):
                     evictable_groups.append(group)

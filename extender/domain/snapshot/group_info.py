@@ -28,11 +28,11 @@ class Reservation(msgspec.Struct, frozen=True, rename=_DEBUG_KEYS):
     """Nodes that are reserved for a group which has waited too long.
 
     Times are seconds on the ledger's clock. `passable_until` never moves to a later time, so that wrong run
-    times cannot delay the start again and again. Before `stays_until`, no other nodes are searched: nodes on
-    which groups with a wrong run time have just started would seem to be free earlier.
+    times cannot delay the start again and again. Before `stays_until`, no other nodes are searched: if groups
+    with a wrong run time have just started on other nodes, these nodes would seem to be free earlier.
     """
 
-    since: float  # time at which the reservation was made
+    since: float  # when the reservation was made
     nodes: Mapping[Uid, str]  # reserved node of each missing member, by the member's UID
     requests: Resources = {}  # joint requests of the missing members
     starts_at: float | None = None  # when all nodes are expected to be free; None: unknown
@@ -220,8 +220,8 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         a fault or may not enter its queue.
         """
         is_barred = self.spec.fault or self.spec.is_held or self.is_refused_entry
-        asks = self.exists and self.history.is_entitled and not is_barred
-        return self.pending_requests if asks else {}
+        may_request = self.exists and self.history.is_entitled and not is_barred
+        return self.pending_requests if may_request else {}
 
     @cached_property
     def requires_domains(self) -> bool:
@@ -276,12 +276,12 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return whether any existing member has a planned node."""
         return bool(plan) and any(pod.uid in plan and not pod.is_expected for pod in self.waiting)
 
-    def computed(self, work: Callable[["GroupInfo"], T]) -> T:
-        """Return the result of `work` on this group, computed once: the frozen group never changes."""
+    def compute(self, function: Callable[["GroupInfo"], T]) -> T:
+        """Return the result of `function` on this group, computed once: the frozen group never changes."""
         cache: dict[Callable[[GroupInfo], Any], Any] = self.__dict__.setdefault("_known", {})
-        if work not in cache:
-            cache[work] = work(self)
-        result: T = cache[work]
+        if function not in cache:
+            cache[function] = function(self)
+        result: T = cache[function]
         return result
 
     @cached_property
@@ -302,9 +302,9 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return -self.priority, self.age
 
 
-def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
-    """Return a function that computes `work` once for each group and then returns the cached result."""
-    return wraps(work)(lambda group: group.computed(work))
+def computed_once(function: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
+    """Return a function that computes `function` once for each group and then returns the cached result."""
+    return wraps(function)(lambda group: group.compute(function))
 
 
 @computed_once

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
-from extender.domain.snapshot.wholeness import missing, whole
+from extender.domain.snapshot.wholeness import is_whole_with, missing
 
 
 class Phase(StrEnum):
@@ -34,7 +34,7 @@ class Phase(StrEnum):
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """Phase of a group with its member counts and outcome."""
+    """Phase of a group, with its member counts and its outcome."""
 
     phase: Phase = Phase.PENDING
     running: int = 0  # members in pod phase Running that are not being deleted
@@ -83,8 +83,8 @@ def life_of(
         return life if group.local_queue is None else replace(life, local_queue=_counting_local_queue(group))
     outcome = None if plan else outcome_of(group)
     phase = _phase(group, fallback, plan, outcome)
-    numbers = group.running, group.succeeded, group.failed
-    return Life(phase, *numbers, outcome, group.is_in_queue, _counting_local_queue(group))
+    member_counts = group.running, group.succeeded, group.failed
+    return Life(phase, *member_counts, outcome, group.is_in_queue, _counting_local_queue(group))
 
 
 def _counting_local_queue(group: GroupInfo) -> str:
@@ -101,7 +101,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
     if group.has_live_members or group.assumed:
         return None
     roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
-    if group.succeeded and whole(group.needs, roles, group.succeeded):
+    if group.succeeded and is_whole_with(group.needs, roles, group.succeeded):
         return Outcome.COMPLETED
     if group.waiting or group.held_back_count:
         return None
@@ -113,7 +113,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
 
 
 def ended(group: GroupInfo) -> Outcome | None:
-    """Return how the group ended; None if it has not ended, or if members still wait to start."""
+    """Return how the group ended; None if it has not ended, or if any member still waits to start."""
     return None if group.waiting or group.held_back_count else outcome_of(group)
 
 
@@ -126,8 +126,9 @@ def ending_text(life: Life) -> str:
 
 def is_ending(group: GroupInfo) -> bool:
     """Return whether a whole group is ending: some members are being deleted, and no member replaces them."""
-    is_replaced, leaving = group.waiting or group.assumed or group.held_back_count, group.leaving_count
-    return bool(leaving) and not is_replaced and len(group.placed) + leaving >= group.min_member
+    has_replacements = group.waiting or group.assumed or group.held_back_count
+    member_count = len(group.placed) + group.leaving_count
+    return group.leaving_count > 0 and not has_replacements and member_count >= group.min_member
 
 
 def _phase(group: GroupInfo, fallback: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
