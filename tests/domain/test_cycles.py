@@ -233,7 +233,7 @@ class CyclesMachine(RuleBasedStateMachine):
         record = self.world.ledger.pods.get(uid)
         if record is None:
             groups = self.world.ledger.snapshot().groups.values()
-            record = next(pod for group in groups for pod in group.waiting if pod.uid == uid)
+            record = next(pod for group in groups for pod in group.waiting_pods if pod.uid == uid)
         return record.shape.requests
 
     def newcomers(self, snapshot: Snapshot, decisions: Decisions) -> list[GroupKey]:
@@ -241,7 +241,12 @@ class CyclesMachine(RuleBasedStateMachine):
 
         def is_new(view_key: GroupKey, decision: GroupDecision) -> bool:
             view = snapshot.groups[view_key]
-            begun = view.start.admitted_at is not None or view.placed or view.assumed or view.planned
+            begun = (
+                view.start.admitted_at is not None
+                or view.placed_pods
+                or view.assumed_pods
+                or view.planned_nodes
+            )
             return bool(decision.plan) and not begun
 
         return [each for each, decision in decisions.groups.items() if is_new(each, decision)]

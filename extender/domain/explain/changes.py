@@ -104,7 +104,8 @@ def _more_nodes_text(case: WaitingCase, row: int, count: int) -> str:
 
 def more_members(case: WaitingCase) -> StartChange | None:
     """Return the change that the missing members are created."""
-    members = [*case.group.waiting, *(pod for pod, _ in case.group.assumed), *case.group.placed]
+    group = case.group
+    members = [*group.waiting_pods, *(pod for pod, _ in group.assumed_pods), *group.placed_pods]
     missing_count = case.group.min_member - len(members)
     if missing_count <= 0:
         return None
@@ -119,7 +120,7 @@ def more_members(case: WaitingCase) -> StartChange | None:
     template = replace(members[0], node="", phase="Pending")
     numbered_ids = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(missing_count))
     copies = (replace(template, uid=Uid(uid), name=name) for uid, name in numbered_ids)
-    complete_group = replace(case.group, waiting=(*case.group.waiting, *copies))
+    complete_group = replace(case.group, waiting_pods=(*case.group.waiting_pods, *copies))
     return case.start_change(text, with_group(case.snapshot, complete_group))
 
 
@@ -130,11 +131,11 @@ def smaller_requests(case: WaitingCase) -> StartChange | None:
     if not requests or any(amounts is None for amounts in requests.values()):
         return None
     shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in requests.items()}
-    waiting_pods = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting)
+    pods = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting_pods)
     spec = case.group.spec
     if spec.owner_name:  # Muster computed minResources from the requests
         spec = replace(spec, min_resources={})
-    changed_snapshot = with_group(case.snapshot, replace(case.group, waiting=waiting_pods, spec=spec))
+    changed_snapshot = with_group(case.snapshot, replace(case.group, waiting_pods=pods, spec=spec))
     texts = [
         f"{amounts_text({name: n})} per member instead of {show(name, shape.requests[name])}"
         for shape, amounts in requests.items()
@@ -278,7 +279,7 @@ def _subtree_needs(case: WaitingCase, queue: str) -> tuple[Resources, Resources]
     held_or_needed, steps = dict(case.decisions.queues[queue].allocated), dict[str, int]()
     for decision in case.decisions.groups.values():
         if decision.plan and queue in queue_path(case.decisions, decision.queue):
-            for pod in case.snapshot.groups[decision.key].waiting:
+            for pod in case.snapshot.groups[decision.key].waiting_pods:
                 for name, amount in pod.shape.requests.items() if pod.uid in decision.plan else ():
                     held_or_needed[name] = held_or_needed.get(name, 0) + amount
                     steps[name] = gcd(steps.get(name, 0), amount)

@@ -138,7 +138,7 @@ def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) ->
     """Return a text about the budgets that protect the victims; empty if there are none."""
     groups = {victim.group: snapshot.groups[victim.group] for victim in victims if victim.group}
     other_pods = (snapshot.other_pods.get(victim.uid) for victim in victims if not victim.group)
-    pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, other_pods)]
+    pods = [*(pod for group in groups.values() for pod in group.placed_pods), *filter(None, other_pods)]
     protected_uids = {
         victim.uid
         for victim in victims

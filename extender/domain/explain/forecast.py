@@ -136,16 +136,16 @@ def _shortened_snapshot(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snaps
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     groups_by_queue = defaultdict[str, list[GroupInfo]](list)
     for group in (snapshot.groups[key] for key in keys):
-        if group.missing_request and group.waiting:
+        if group.missing_request and group.waiting_pods:
             groups_by_queue[group.queue].append(group)
     for first, *other_groups in groups_by_queue.values():
         requests = total(group.pending_requests for group in (first, *other_groups))
-        pod = first.waiting[0]
+        pod = first.waiting_pods[0]
         pod = replace(pod, shape=Shapes().with_requests(pod.shape, requests), is_expected=False)
         spec = replace(first.spec, min_resources={}, composite=None)
         group = replace(first, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
         group = replace(group, job=replace(first.job, is_managed=False))
-        groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
+        groups[first.key] = replace(group, waiting_pods=(pod,), planned_nodes={}, attempts={})
     return replace(snapshot, groups=groups)
 
 

@@ -149,9 +149,8 @@ class VirtualCluster:
         """Return the next instant, and the latest time of actions that run at it; None if there is none."""
         first_at = self._actions[0].at if self._actions else inf
         if due is not None and due <= self.last_at + (self._step.quiet if self._actions else _QUIET):
-            due = max(
-                due, self.now + max(self._step.pause, (self.now - self.last_at) * self._step.pause_ratio)
-            )
+            pause = max(self._step.pause, (self.now - self.last_at) * self._step.pause_ratio)
+            due = max(due, self.now + pause)
             if due < first_at:
                 return due, due
         if not self._actions:

@@ -159,7 +159,7 @@ class WaitingCase:
         """Return the holder of the group's pods that are on nodes or planned."""
         pods = [pod for pod, _ in placements(group)]
         plan = self.decisions.groups[group.key].plan
-        pods += [pod for pod in group.waiting if pod.uid in plan]
+        pods += [pod for pod in group.waiting_pods if pod.uid in plan]
         return self._holder_of_pods(pods, group.key, group)
 
     def _holder_of_pods(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:

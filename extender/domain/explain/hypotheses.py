@@ -96,7 +96,7 @@ def _without_members(
     uids = {pod.uid for pod, _ in members}
     return replace(
         group,
-        placed=tuple(pod for pod in group.placed if pod.uid not in uids),
+        placed_pods=tuple(pod for pod in group.placed_pods if pod.uid not in uids),
         departing_pods=tuple(pod for pod in group.departing_pods if pod.uid not in uids),
         allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in members]),
         by_pool=_minus_by_pool(group.by_pool, snapshot.in_pools(members)),
@@ -105,8 +105,8 @@ def _without_members(
 
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, with their nodes."""
-    pods_on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing_pods) if pod.holds_capacity]
-    return [*pods_on_nodes, *((pod, node) for pod, node in group.assumed)]
+    pairs = [(pod, pod.node) for pod in (*group.placed_pods, *group.departing_pods) if pod.holds_capacity]
+    return [*pairs, *((pod, node) for pod, node in group.assumed_pods)]
 
 
 def with_group(snapshot: Snapshot, group: GroupInfo) -> Snapshot:
@@ -117,7 +117,7 @@ def with_groups(snapshot: Snapshot, changed_groups: Iterable[GroupInfo]) -> Snap
     """Return the snapshot with changed groups, and with the requests of their queues updated."""
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     for group in changed_groups:
-        group = replace(group, pending_requests=requests_of(Counter(pod.shape for pod in group.waiting)))
+        group = replace(group, pending_requests=requests_of(Counter(pod.shape for pod in group.waiting_pods)))
         if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
             other_requests = _minus(queue.requested, [groups[group.key].missing_request])
             queues[group.queue] = replace(
@@ -146,7 +146,7 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
     Among equal nodes, the smallest node counts. If no member is missing, the members on nodes count.
     """
     fitting_counts = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
-    for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
+    for shape in missing(group).shapes or {pod.shape for pod in group.placed_pods}:
         counts = np.where(snapshot.nodes.suitable_rows(shape), _MAX_COUNT, 0)
         for column, name in enumerate(snapshot.dimensions):
             if amount := shape.requests.get(name, 0):

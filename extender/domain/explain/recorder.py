@@ -43,7 +43,7 @@ class _Step(NamedTuple):
 
     def is_new_run(self, info: GroupInfo) -> bool:
         """Return whether all members on nodes began to run after the previous process had stopped."""
-        start_times = (unix_seconds(pod.running_since) for pod in info.placed if pod.holds_capacity)
+        start_times = (unix_seconds(pod.running_since) for pod in info.placed_pods if pod.holds_capacity)
         return self.is_first and min(start_times, default=0.0) > self.since + _SLACK_SECONDS
 
 
@@ -181,7 +181,7 @@ class _Runs:
         if continues:
             starts = [step.since]
         elif step.is_first:  # take run times from the objects
-            for pod in (*group.info.placed, *group.info.departing_pods):
+            for pod in (*group.info.placed_pods, *group.info.departing_pods):
                 if pod.holds_capacity:
                     starts.append(max(step.running_since(group.info, pod), earliest_start))
                     for name, amount in pod.shape.requests.items():
@@ -243,7 +243,7 @@ class _Waits:
     @staticmethod
     def _wait_ended_at(group: _Group, step: _Step) -> float:
         """Return when the group's wait ended: when its first member on a node began to run."""
-        pods_on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
+        pods_on_nodes = (pod for pod in group.info.placed_pods if pod.holds_capacity)
         return min((step.running_since(group.info, pod) for pod in pods_on_nodes), default=step.now)
 
 
@@ -264,7 +264,7 @@ class _Evictions:
             self._reclaims[key] = group.decision.reclaim
         if group is not None and group.decision.undo:
             beneficiary = key, group.decision.queue, EvictionCause.UNDO
-            members = (pod for pod in group.info.placed if pod.uid in group.decision.undo)
+            members = (pod for pod in group.info.placed_pods if pod.uid in group.decision.undo)
             self._undone_members[key] = [
                 ReclaimVictim(pod.uid, pod.namespace, pod.name, *beneficiary) for pod in members
             ]

@@ -242,11 +242,11 @@ class AssumedPods:
         The domain of a set is that of its members on nodes or with a posted binding. Without such members, it
         is the domain of most held members.
         """
-        members = (*info.waiting, *(pod for pod, _ in info.assumed))
+        members = (*info.waiting_pods, *(pod for pod, _ in info.assumed_pods))
         sets_of = {pod.uid: pod.pod_sets for pod in members}
         claims = filter(None, (self._claims.get(pod.uid) for pod in members))
         placed_sets = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.postings]
-        placed_sets += [(pod.pod_sets, pod.node) for pod in info.placed if pod.holds_capacity]
+        placed_sets += [(pod.pod_sets, pod.node) for pod in info.placed_pods if pod.holds_capacity]
         domain, misplaced_uids = self._claims.capacity.domain, set[Uid]()
         for pod_set in {each for sets in sets_of.values() for each in sets if each.is_required}:
             set_domains = {domain(node, pod_set.level) for sets, node in placed_sets if pod_set in sets}

@@ -255,10 +255,10 @@ class Ledger:
 
     def _restore_claims(self, group: Group, info: GroupInfo) -> None:
         """Restore the claims of a group's planned and assumed members."""
-        for uid, node in info.planned.items():
+        for uid, node in info.planned_nodes.items():
             if (pod := group.pods.get(uid)) is not None:
                 self._transitions.put(pod, ClaimEvent.PLAN, node)
-        for pod, node in info.assumed:
+        for pod, node in info.assumed_pods:
             if pod.uid in group.pods:
                 self._transitions.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
                 self._transitions.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
@@ -667,6 +667,6 @@ class ReclaimedCapacity:
 
 def _pods_with_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
     """Yield unfinished members with their nodes: bound, assumed or planned."""
-    yield from ((pod.uid, pod.node) for pod in info.placed if pod.holds_capacity)
-    yield from ((pod.uid, node) for pod, node in info.assumed)
-    yield from info.planned.items()
+    yield from ((pod.uid, pod.node) for pod in info.placed_pods if pod.holds_capacity)
+    yield from ((pod.uid, node) for pod, node in info.assumed_pods)
+    yield from info.planned_nodes.items()

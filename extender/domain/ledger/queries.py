@@ -57,7 +57,7 @@ class GroupQueries:
             group = self._registry.groups.get(key)
             if group is None or group.record is None or group.record.composite is None:
                 return []
-            counts = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
+            counts = Counter(pod.role for pod in group.info.placed_pods) if group.info is not None else {}
             tree = group.record.composite.tree
             states = {(child.name, child.children is not None): child.is_whole(counts) for child in tree}
             below = self._composites.parts_of(key)

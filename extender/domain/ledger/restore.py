@@ -112,7 +112,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
         ledger.pods.put(pod)
     if info.job.is_managed or info.job.outcome is not None:
         intake.put_job(_job_of(info, snapshot))
-    for pod in (*info.waiting, *(pod for pod, _ in info.assumed)):
+    for pod in (*info.waiting_pods, *(pod for pod, _ in info.assumed_pods)):
         if pod.reserved_for and not pod.is_for_min_resources:  # replacement of a lost member
             group.pods[pod.uid] = pod
             group.reserved_until[pod.uid] = snapshot.now + ledger.limits.arrival_grace
@@ -127,7 +127,7 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
 
     Of failed and gated pods, only the number is known, so that copies of another pod are returned.
     """
-    pods = [*info.placed, *info.departing_pods, *(pod for pod, _ in info.assumed), *info.waiting]
+    pods = [*info.placed_pods, *info.departing_pods, *info.waiting_pods, *(p for p, _ in info.assumed_pods)]
     sample = pods[0] if pods else _any_pod(ledger, info)
     fields: dict[str, Any] = {"node": "", "deleting": False, "is_expected": False, "reserved_for": Uid("")}
     for n in range(info.held_back_count):
@@ -212,7 +212,7 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
 
 def _topology_of(info: GroupInfo) -> TopologyRequest:
     """Return the topology request of the whole group."""
-    members = (*info.placed, *(pod for pod, _ in info.assumed), *info.waiting)
+    members = (*info.placed_pods, *(pod for pod, _ in info.assumed_pods), *info.waiting_pods)
     levels = {each.is_required: each.level for pod in members for each in pod.pod_sets if not each.part}
     return TopologyRequest(levels.get(True, ""), levels.get(False, ""))
 
@@ -249,7 +249,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of a group's job, and its parts: parts of expected pods, then parts of existing pods."""
-    members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
+    members = [*info.placed_pods, *info.waiting_pods, *(pod for pod, _ in info.assumed_pods)]
     expected_pods = [pod for pod in members if pod.is_expected and not pod.reserved_for]
     existing_counts = Counter((pod.role, pod.shape) for pod in members if not pod.is_expected)
     by_number = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected_pods}

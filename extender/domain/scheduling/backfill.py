@@ -90,13 +90,11 @@ class Forecast:
             has_capacity = bool((self._free_after(departures, instant, rows) >= needs).all())
             return has_capacity and self.headroom.has_headroom(group, need, instant)
 
-        instants = sorted(
-            {self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, need)}
-        )
-        first_index = bisect_left(instants, True, key=is_free)
-        if first_index == len(instants):
+        times = sorted({self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, need)})
+        first_index = bisect_left(times, True, key=is_free)
+        if first_index == len(times):
             return None
-        freed_at, nodes = instants[first_index], frozenset(reservation.nodes.values())
+        freed_at, nodes = times[first_index], frozenset(reservation.nodes.values())
         is_guess = departures.is_guess(nodes, freed_at) or self.headroom.is_guess(group, need, freed_at)
         start = None if is_guess else freed_at
         return replace(reservation, starts_at=start, expected=self._cycle.snapshot.timestamp(start))

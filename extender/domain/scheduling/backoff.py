@@ -85,7 +85,7 @@ def binding_refusal(group: GroupInfo) -> str:
 def refusal_of(active: ActivePlan) -> str:
     """Return the scheduler's message about a member without a node; empty if there is none."""
     attempts = active.group.attempts
-    unbound_pods = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
+    unbound_pods = (*(pod for pod, _ in active.group.assumed_pods), *active.group.waiting_pods)
     messages = (attempts[pod.uid].message for pod in unbound_pods if pod.uid in attempts)
     return next(filter(None, messages), "") if attempts else ""
 
@@ -93,14 +93,14 @@ def refusal_of(active: ActivePlan) -> str:
 def why_no_plan(active: ActivePlan) -> str:
     """Return why members have no node, as text for users."""
     text = "the scheduler did not use the planned nodes in time"
-    if any(pod.is_expected and not pod.reserved_for for pod in active.group.waiting):
+    if any(pod.is_expected and not pod.reserved_for for pod in active.group.waiting_pods):
         text = "its controller has not created all its pods in time"
     return refusal_of(active) or (text if active.rejected_nodes else "no capacity for the missing members")
 
 
 def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:
     """Return the members that are bound to a node."""
-    return tuple(pod.uid for pod in group.placed if pod.node)
+    return tuple(pod.uid for pod in group.placed_pods if pod.node)
 
 
 def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:

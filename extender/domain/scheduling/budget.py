@@ -99,8 +99,8 @@ class Budget:
         join later.
         """
         pods, is_spread = list(pods), group.queue in self.rules.spreading_queues
-        is_small = len({pod.shape for pod in group.waiting}) <= _MAX_SHAPES
-        gang_pods = group.waiting if is_small else ()
+        is_small = len({pod.shape for pod in group.waiting_pods}) <= _MAX_SHAPES
+        gang_pods = group.waiting_pods if is_small else ()
         plan = self.planner.place(pods, is_partial=is_partial, is_spread=is_spread, gang_pods=gang_pods)
         self.count_members(group, plan or {}, window_places=places)
         return plan
@@ -135,12 +135,12 @@ class Budget:
     def reserve(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Allocate capacity and share for members that start only once the capacity is free."""
         self.allocation_count += 1
-        self.planner.allocate((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
+        self.planner.allocate((pod, plan[pod.uid]) for pod in group.waiting_pods if pod.uid in plan)
         self.shares.add(group.queue, self.requests(group, plan))
 
     def free_plan(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Free the capacity and share of the planned members."""
-        self.planner.unplace(group.waiting, plan)
+        self.planner.unplace(group.waiting_pods, plan)
         self.shares.add(group.queue, self.requests(group, plan), times=-1)
 
     def remove_group(self, group: GroupInfo) -> None:
@@ -155,7 +155,7 @@ class Budget:
 
         `known_requests` are their requests without flavors, if the caller knows them.
         """
-        planned_pods = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
+        planned_pods = [(pod, plan[pod.uid]) for pod in group.waiting_pods if pod.uid in plan]
         return self.flavors.requests(planned_pods, known_requests)
 
 
@@ -346,8 +346,8 @@ class RunningCounts:
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
-                pods_on_nodes = len(group.placed) - group.succeeded + group.leaving_count
-                if pods := pods_on_nodes + len(group.assumed):
+                pods_on_nodes = len(group.placed_pods) - group.succeeded + group.leaving_count
+                if pods := pods_on_nodes + len(group.assumed_pods):
                     self._add(group, pods)
         self.start_counts = self.tenant_counts
 

@@ -100,9 +100,7 @@ def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]
         cycle.effort.allow(outer_effort)
 
 
-def _movable_units(
-    cycle: Cycle, planner: Planner, eviction_units: Iterable[EvictionUnit]
-) -> list[EvictionUnit]:
+def _movable_units(cycle: Cycle, planner: Planner, units: Iterable[EvictionUnit]) -> list[EvictionUnit]:
     """Return the units whose pods would each fit on another node if no other pod moved."""
     nodes_with_capacity: dict[Shape, int] = {}
 
@@ -113,7 +111,7 @@ def _movable_units(
             nodes_with_capacity[shape] = int(np.count_nonzero(counts))
         return nodes_with_capacity[shape] > (row is not None and counts[row] > 0)
 
-    return [eviction_unit for eviction_unit in eviction_units if all(map(fits_elsewhere, eviction_unit.pods))]
+    return [eviction_unit for eviction_unit in units if all(map(fits_elsewhere, eviction_unit.pods))]
 
 
 def _replacement_of(cycle: Cycle, pod: PodRecord) -> PodRecord:
@@ -147,15 +145,13 @@ def reserve_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
         homes = [(pod, node) for pod, node in move.homes if _admits(cycle, pod, node)]
         if group is not None and homes:
             with Guard(cycle, group):
-                capacity_by_group[key] = _reserve_move(cycle, group, move, homes)
+                capacity_by_group[key] = _reserve_all(cycle, group, move, homes)
     return capacity_by_group
 
 
-def _reserve_move(
-    cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
-) -> ReservedCapacity:
+def _reserve_all(cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]) -> ReservedCapacity:
     """Reserve the planned nodes for pods that move, and headroom for pods that must be created first."""
-    budget, existing_uids = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing_pods)}
+    budget, existing_uids = cycle.budget, {pod.uid for pod in (*group.placed_pods, *group.departing_pods)}
     rows, needs = budget.planner.capacity.requests_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.allocate_amounts(rows, needs)
     new_homes = [home for home in homes if home[0].uid not in existing_uids]
@@ -210,7 +206,7 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, lost_at: float) -> str:
         return f"it restarts elsewhere from {snapshot.timestamp(begin_at)} on"
     if (blocking := blocking_decision(cycle, group)) is not None:
         return f"it does not restart elsewhere: {blocking.detail}"
-    is_any_starting = group.assumed or cycle.decisions[group.key].plan
+    is_any_starting = group.assumed_pods or cycle.decisions[group.key].plan
     if is_any_starting or need.absent_text or any(pod.is_expected for pod in need.members):
         return "it restarts elsewhere once all its pods exist, and none is starting"
     if group.succeeded or not (group.job.is_managed or all(pod.is_replaced for pod in pods)):

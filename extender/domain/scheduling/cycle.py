@@ -240,7 +240,7 @@ class Cycle:
     @cached_property
     def in_flight_count(self) -> int:
         """Return the number of member pods that are planned, or assumed on a node."""
-        return sum(len(group.planned) + len(group.assumed) for group in self.groups.values())
+        return sum(len(group.planned_nodes) + len(group.assumed_pods) for group in self.groups.values())
 
     @cached_property
     def largest_allocatable(self) -> Mapping[str, int]:

@@ -110,7 +110,7 @@ class Flavors:
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
         """Return the requests of a group's missing members for each assignment of flavors."""
-        key = group.queue, role_need_key(group)
+        key = group.queue, role_key(group)
         if key not in self._requests_by_need:
             assignments = self.assignments(group, missing(group))
             self._requests_by_need[key] = tuple(assignment.requests for assignment in assignments)
@@ -211,11 +211,12 @@ def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 
 @computed_once
-def role_need_key(group: GroupInfo) -> NeedKey:
+def role_key(group: GroupInfo) -> NeedKey:
     """Return roles and shapes of missing members, and roles, shapes and nodes of existing members."""
     missing_counts = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
-    placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_capacity)
-    return frozenset((missing_counts + placed).items())
+    pods = (pod for pod in group.placed_pods if pod.holds_capacity)
+    placed_counts = Counter((role_of(group, pod), pod.shape, pod.node) for pod in pods)
+    return frozenset((missing_counts + placed_counts).items())
 
 
 def limit_to_flavor(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
@@ -227,10 +228,10 @@ def flavors_in_use(flavors: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) 
     """Return the flavor of each role whose members are on nodes or in `plan`."""
     if not flavors.flavors_of(group.queue):
         return {}
-    pairs = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    members = [*pairs, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
+    pairs = [(pod, pod.node) for pod in group.placed_pods if pod.holds_capacity]
+    pairs += ((pod, plan[pod.uid]) for pod in group.waiting_pods if pod.uid in plan)
     flavor_by_role: dict[str, Flavor] = {}
-    for pod, node in members:
+    for pod, node in (*pairs, *group.assumed_pods):
         if (flavor := flavors.flavor_on(group.queue, node)) is not None:
             flavor_by_role.setdefault(role_of(group, pod), flavor)
     return flavor_by_role

@@ -21,7 +21,7 @@ from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import Cause, NeedKey, choose_flavors, role_need_key, with_flavors
+from extender.domain.scheduling.flavors import Cause, NeedKey, choose_flavors, role_key, with_flavors
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import excess_decision, explain, waiting_decision, why_never_fits
 from extender.domain.scheduling.order import Strategies, TurnOrder, lines_by_queue
@@ -228,10 +228,7 @@ class Admission:
         signature = None if group.compute(has_spares) else _signature(self._budget.planner, missing(group))
         class_key: tuple[str, ClassKey] | None = None
         if not own and signature is not None and not self._budget.window.has_reserved_places(group):
-            need_key = (
-                signature,
-                role_need_key(group) if self._budget.flavors.flavors_of(group.queue) else None,
-            )
+            need_key = (signature, role_key(group) if self._budget.flavors.flavors_of(group.queue) else None)
             backfilled_keys = tuple(capacity.group.key for capacity in passable)
             limits = self._budget.running.class_key(group)
             class_key = group.queue, (need_key, backfilled_keys, limits, self._lending.is_claim_lent(group))
@@ -317,7 +314,7 @@ class Admission:
         need, planner = missing(group), self._budget.planner
         if not group.compute(has_spares) or planner.could_place(need):
             return need
-        return members_to_start(group, planner.fitting_pods(group.waiting))
+        return members_to_start(group, planner.fitting_pods(group.waiting_pods))
 
     def _limit_decision(self, group: GroupInfo, need: Missing) -> GroupDecision | None:
         """Return the decision if limits, the ceiling or the size of the window prevent a start; else None."""
@@ -395,8 +392,8 @@ def largest_fitting(counts: Counts, min_counts: Counts, fits: Callable[[Counts],
 
 def has_spares(group: GroupInfo) -> bool:
     """Return whether a group has more members than it needs, and it matters which of them start."""
-    has_spare = len(missing(group).members) < len(group.waiting)
-    return has_spare and len({pod.shape for pod in group.waiting}) > 1
+    has_spare = len(missing(group).members) < len(group.waiting_pods)
+    return has_spare and len({pod.shape for pod in group.waiting_pods}) > 1
 
 
 def _signature(planner: Planner, need: Missing) -> Signature | None:

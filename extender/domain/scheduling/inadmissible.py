@@ -406,12 +406,10 @@ def victim_seekers(
     """Return the groups for which newly running groups may be victims."""
     cycle, groups_without_victims, causes = evaluation.cycle, memory.victimless.values(), ALL_CAUSES
     old_groups, new = memory.snapshot.groups, cycle.snapshot
-    changed = (
-        part.get(key) for key in {*cycle.groups, *new.dirty_groups} for part in (old_groups, new.groups)
-    )
+    infos = (part.get(key) for key in {*cycle.groups, *new.dirty_groups} for part in (old_groups, new.groups))
     share_state, basis = cycle.budget.shares.state, memory.basis
     has_no_effect = basis and not any(share_state.queues_changed_since(basis.shares))
-    if has_no_effect and not any(group is not None and group.placed for group in changed):
+    if has_no_effect and not any(group is not None and group.placed_pods for group in infos):
         causes = (EvictionCause.UNMANAGED,)  # no other group of Muster has started
     return inadmissible.keys_in_queues(
         {group.queue for group in groups_without_victims if evaluation.starving.has_victims(group, causes)}

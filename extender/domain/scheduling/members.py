@@ -89,7 +89,7 @@ def _start_end_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return back_off(cycle, group)
     begun_at = start_begun_at(group, cycle.snapshot)
     if begun_at is not None:
-        need, assumed_uids = missing(group), {pod.uid for pod, _ in group.assumed}
+        need, assumed_uids = missing(group), {pod.uid for pod, _ in group.assumed_pods}
         are_all_assumed = not need.absent_text and all(
             pod.uid in assumed_uids or pod.is_for_min_resources for pod in need.members
         )
@@ -125,11 +125,11 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     budget, absent_text = cycle.budget, missing(group).absent_text
     refusal = refusal_of(active)
     refused_uids = (uid for uid in active.rejected_nodes if group.attempts[uid].refused_at is not None)
-    if not group.placed and (uid := next(refused_uids, None)) is not None:
+    if not group.placed_pods and (uid := next(refused_uids, None)) is not None:
         budget.release(group, active.plan)
         return fail(cycle, group, group.attempts[uid].message, {uid: active.rejected_nodes[uid]})
     is_interrupted = group.start.admitted_at is None
-    is_beginning = is_interrupted or not (group.placed or group.assumed)
+    is_beginning = is_interrupted or not (group.placed_pods or group.assumed_pods)
     joining_pods = active.pods_left if is_beginning else _new_members(active)
     excess_text = _ceiling_excess_text(cycle, group, joining_pods) if is_beginning or joining_pods else ""
     if is_beginning and excess_text:
@@ -143,8 +143,8 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     if active.pods_left:
         pods = None if excess_text else pods_with_flavors(budget, group, active.pods_left, active.plan)
         new_nodes = None if pods is None else budget.place(group, pods)
-    if (new_nodes is None or absent_text) and not group.placed:
-        if not group.assumed:  # the scheduler has assigned no node yet, so the group just waits again
+    if (new_nodes is None or absent_text) and not group.placed_pods:
+        if not group.assumed_pods:  # the scheduler has assigned no node yet, so the group just waits again
             budget.release(group, {**active.plan, **(new_nodes or {})})
             if active.rejected_nodes or refusal:
                 return fail(cycle, group, why_no_plan(active), active.rejected_nodes)
@@ -167,7 +167,7 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
 
 def _new_members(active: ActivePlan) -> list[PodRecord]:
     """Return the unplanned members that had no planned node before."""
-    return [pod for pod in active.pods_left if pod.uid not in active.group.planned]
+    return [pod for pod in active.pods_left if pod.uid not in active.group.planned_nodes]
 
 
 def _ceiling_excess_text(cycle: Cycle, group: GroupInfo, pods: Sequence[PodRecord]) -> str:
@@ -194,7 +194,7 @@ def reserve(cycle: Cycle, replacing_plans: Iterable[ActivePlan]) -> list[tuple[A
                 retry_of(cycle, active).waits or not active.pods_left or why_not_replaced(cycle, active.group)
             ):
                 # Take members that had a node, then others up to the limits and the ceiling of the queue.
-                allowed_pods = [pod for pod in active.pods_left if pod.uid in active.group.planned]
+                allowed_pods = [pod for pod in active.pods_left if pod.uid in active.group.planned_nodes]
                 headroom = budget.running.headroom(active.group) - len(allowed_pods)
                 shapes = Counter(pod.shape for pod in allowed_pods)
                 for pod in _new_members(active)[: max(headroom, 0)]:
@@ -271,8 +271,8 @@ def _batches(active: ActivePlan, flavor_by_role: dict[str, Flavor]) -> list[_Bat
     shape.
     """
     group, pods_left = active.group, sorted(active.unplanned_members(), key=lambda pod: pod.order)
-    planned_pods = (pod for pod in group.waiting if pod.uid in active.plan)
-    members = *group.placed, *(pod for pod, _ in group.assumed), *planned_pods
+    planned_pods = (pod for pod in group.waiting_pods if pod.uid in active.plan)
+    members = *group.placed_pods, *(pod for pod, _ in group.assumed_pods), *planned_pods
     if (composite := group.spec.composite) is not None:
         parts = joining_parts(composite, Counter(pod.role for pod in members), pods_by_child_group(pods_left))
         return [_Batch(active, pods, flavor_by_role, size) for pods, size in parts]
@@ -387,8 +387,8 @@ def _joining_decision(cycle: Cycle, active: ActivePlan, lending: Lending) -> Gro
         shapes = Counter(pod.shape for pod in pods_left)
         active.detail = active.detail or no_capacity_text(cycle.budget.planner.capacity, shapes)
     verdict = Verdict.RUNNING
-    if not group.placed:  # a group with minMember 0 starts with its first member
-        verdict = Verdict.STARTING if active.plan or group.assumed else Verdict.WAITING
+    if not group.placed_pods:  # a group with minMember 0 starts with its first member
+        verdict = Verdict.STARTING if active.plan or group.assumed_pods else Verdict.WAITING
     whole_instant = None if group.has_fully_run else whole_at(group, cycle.limits.whole_grace)
     return GroupDecision(
         group.key,

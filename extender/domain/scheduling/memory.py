@@ -310,7 +310,7 @@ def _may_be_inadmissible(evaluation: Evaluation, group: GroupInfo, decision: Gro
     if state_decision(group) is not None:
         return True
     queue = evaluation.cycle.snapshot.queues.get(group.queue)
-    has_capacity = group.placed or group.assumed or group.planned or group.departing_pods
+    has_capacity = group.placed_pods or group.assumed_pods or group.planned_nodes or group.departing_pods
     has_gain = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
     has_changes = decision.undo or decision.failed or decision.moved
     return (

@@ -153,10 +153,8 @@ def _changed_queues(
 class _QueueRequests:
     """Node requests of some queues in one cycle. Requests use headroom, which is freed at the end."""
 
-    def __init__(
-        self, evaluation: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]
-    ) -> None:
-        self.decision_of = decision_of
+    def __init__(self, evaluation: Evaluation, find: Callable[[GroupKey], GroupDecision | None]) -> None:
+        self.decision_of = find
         self._evaluation = evaluation
         self._budget: Budget = evaluation.cycle.budget
         self._queues = evaluation.cycle.snapshot.queues
@@ -178,7 +176,7 @@ class _QueueRequests:
         for queue, line in TurnOrder(self._budget.shares, self._queues, lines, lambda run: run[0]):
             run = line.popleft()
             fitting = run[: self._use_headroom(run)]
-            has_spare = len(self._gang_need(run[0]).members) < len(run[0].waiting)  # such a run has one group
+            has_spare = len(self._gang_need(run[0]).members) < len(run[0].waiting_pods)  # a run of one group
             answers[queue] |= {group.key: self._requesters(group) if has_spare else None for group in fitting}
             misfits[queue] += len(fitting) < len(run)
             if misfits[queue] < _MAX_MISFITS:
@@ -218,8 +216,8 @@ class _QueueRequests:
         if limits is None:
             return False
         for group in line:
-            for scope, added_counts, free_counts in self._budget.running.remaining(group, len(group.waiting)):
-                needs[scope].update(added_counts)
+            for scope, added, free_counts in self._budget.running.remaining(group, len(group.waiting_pods)):
+                needs[scope].update(added)
                 free[scope] = free_counts
         short_scopes = {
             scope for scope, sums in needs.items() if any(n > free[scope][kind] for kind, n in sums.items())
@@ -238,20 +236,20 @@ class _QueueRequests:
         decision, group = self.decision_of(key), self._evaluation.cycle.snapshot.groups.get(key)
         if decision is None or group is None or not _needs_nodes(decision):
             return False
-        return any(not pod.is_expected for pod in group.waiting)
+        return any(not pod.is_expected for pod in group.waiting_pods)
 
     def _need_key(self, group: GroupInfo) -> tuple[object, ...]:
         """Return a key that is equal for groups that need the same headroom.
 
         A group with spare members has a key of its own.
         """
-        own_key = group.key if len(self._gang_need(group).members) < len(group.waiting) else ""
+        own_key = group.key if len(self._gang_need(group).members) < len(group.waiting_pods) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short_scopes)
         return own_key, group.compute(_signature), short
 
     def _gang_need(self, group: GroupInfo) -> Missing:
         """Return the missing members that start together; none for a fully running group."""
-        decision = self.decision_of(group.key) if group.placed else None
+        decision = self.decision_of(group.key) if group.placed_pods else None
         if decision is not None and decision.verdict is Verdict.RUNNING:
             return _NO_MEMBERS
         return (
@@ -280,7 +278,8 @@ class _QueueRequests:
         """
         decision, needed_pods = self.decision_of(group.key), self._gang_need(group).members
         settled_uids = {pod.uid for pod in needed_pods} | (decision.plan.keys() if decision else set())
-        spare = [pod for pod in sorted(group.waiting, key=attrgetter("order")) if pod.uid not in settled_uids]
+        pods = sorted(group.waiting_pods, key=attrgetter("order"))
+        spare = [pod for pod in pods if pod.uid not in settled_uids]
         uids = [pod.uid for pod in needed_pods]
         for _, equal_pods in groupby(spare, lambda pod: pod.shape):
             pods = [*equal_pods]

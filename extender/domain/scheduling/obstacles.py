@@ -88,7 +88,7 @@ def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
 @computed_once
 def _excess_constraints_text(group: GroupInfo) -> str:
     """Return which constraints of a member exceed the limits of the evaluation, as text; empty if none."""
-    shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
+    shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting_pods)
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 

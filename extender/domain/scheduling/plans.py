@@ -83,7 +83,7 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
                 plan, unplanned_pods = _within_ceilings(budget, group, plan, unplanned_pods)
             requests = holding.requests if plan is holding.plan else None
             budget.count_members(group, plan, requests, len(plan.keys() - placeholders))
-            budget.window.add(group, len(group.assumed))
+            budget.window.add(group, len(group.assumed_pods))
             active_plans.append(ActivePlan(group, plan, rejected_nodes, unplanned_pods))
     return active_plans
 
@@ -109,7 +109,7 @@ def _valid_plan(cycle: Cycle, group: GroupInfo) -> ValidPlan:
 
 def _placeholders(group: GroupInfo) -> frozenset[Uid]:
     """Return the expected members that only reserve capacity. No pod is in flight to their nodes."""
-    return frozenset(pod.uid for pod in group.waiting if pod.reserved_for)
+    return frozenset(pod.uid for pod in group.waiting_pods if pod.reserved_for)
 
 
 def _within_share(
@@ -120,13 +120,13 @@ def _within_share(
     Placeholders for minResources that exceed the queue's share are left out of the plan. They start last,
     like elastic members, so that they withhold no capacity from groups within their share.
     """
-    placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
+    placeholders = [pod for pod in group.waiting_pods if pod.is_for_min_resources and pod.uid in plan]
     excluded_plan = {pod.uid: plan[pod.uid] for pod in placeholders}
     if not (excluded_plan and group.is_whole):
         return plan, pods_left
     if not budget.shares.is_above_share(group.queue, budget.requests(group, excluded_plan)):
         return plan, pods_left
-    budget.planner.unplace(group.waiting, excluded_plan)
+    budget.planner.unplace(group.waiting_pods, excluded_plan)
     return {uid: node for uid, node in plan.items() if uid not in excluded_plan}, (*pods_left, *placeholders)
 
 
@@ -138,11 +138,11 @@ def _within_ceilings(
     Members take over capacity that was reserved for minResources, but may request more than minResources
     lists. If the joining members of the plan exceed a ceiling, they are left out of the plan.
     """
-    joining_pods = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
+    joining_pods = [pod for pod in group.waiting_pods if pod.uid in plan and not pod.reserved_for]
     excluded = {pod.uid: plan[pod.uid] for pod in joining_pods}
     if not excluded or not budget.shares.ceiling_excess(group.queue, budget.requests(group, excluded)):
         return plan, unplanned_pods
-    budget.planner.unplace(group.waiting, excluded)
+    budget.planner.unplace(group.waiting_pods, excluded)
     return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned_pods, *joining_pods)
 
 
@@ -153,13 +153,14 @@ def _holding(group: GroupInfo) -> Holding:
     must start.
     """
     if group.is_whole or group.is_whole_as_before:
-        members: Sequence[PodRecord] = group.waiting
+        members: Sequence[PodRecord] = group.waiting_pods
     else:
         members = (members_to_replace(group) if group.has_fully_run else missing(group)).members
-    assumed_uids = {pod.uid for pod, _ in group.assumed}
+    assumed_uids = {pod.uid for pod, _ in group.assumed_pods}
     pods_to_place = [pod for pod in members if pod.uid not in assumed_uids]
-    planned_pods = [(pod, group.planned[pod.uid]) for pod in pods_to_place if pod.uid in group.planned]
-    return Holding(planned_pods, [pod for pod in pods_to_place if pod.uid not in group.planned])
+    nodes = group.planned_nodes
+    planned_pods = [(pod, nodes[pod.uid]) for pod in pods_to_place if pod.uid in nodes]
+    return Holding(planned_pods, [pod for pod in pods_to_place if pod.uid not in nodes])
 
 
 class UnusedNode(NamedTuple):

@@ -125,7 +125,7 @@ def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
     leaving_pods: list[PlannedPod] = []
     for other_group in cycle.snapshot.groups.values():
         if other_group.queue == queue:
-            pods_on_nodes = (pod for pod in other_group.placed if pod.holds_capacity)
+            pods_on_nodes = (pod for pod in other_group.placed_pods if pod.holds_capacity)
             victims = (pod for pod in pods_on_nodes if pod.uid in cycle.group_by_victim)
             leaving_pods += ((pod, pod.node) for pod in (*other_group.departing_pods, *victims))
     leaving_requests = cycle.budget.flavors.requests(leaving_pods)
@@ -465,11 +465,11 @@ class _Searches:
                 amounts = budget.flavors.requests([(pod, pod.node)], pod.shape.requests)
                 budget.shares.add(groups[pod.group].queue, amounts, times=-1)
 
-    def _begin(self, group: GroupInfo, found_victims: Found) -> None:
+    def _begin(self, group: GroupInfo, found: Found) -> None:
         """Begin a reclaim: record its victims and plan, and count them for the next searches."""
         cycle, planner = self._cycle, self._base_planner
-        pods = [pod for pick in found_victims.picks for pod in pick.pods]
-        losses = [(pick, self._price.lost_seconds(pick.eviction_unit.run)) for pick in found_victims.picks]
+        pods = [pod for pick in found.picks for pod in pick.pods]
+        losses = [(pick, self._price.lost_seconds(pick.eviction_unit.run)) for pick in found.picks]
         victims = tuple(
             victim for each, seconds in losses for victim in each.eviction_unit.victims(each.pods, seconds)
         )
@@ -477,23 +477,21 @@ class _Searches:
         self._candidates.disruptions.count(pods)
         planner.free(pods)
         planner.unplace(missing(group).members, self._lending.reserved_for(group))
-        planner.allocate((pod, found_victims.plan[pod.uid]) for pod in missing(group).members)
-        if found_victims.homes:  # the replacements of moved pods need capacity, too
-            planner.allocate((pod, found_victims.homes[pod.uid]) for pod in pods)
+        planner.allocate((pod, found.plan[pod.uid]) for pod in missing(group).members)
+        if found.homes:  # the replacements of moved pods need capacity, too
+            planner.allocate((pod, found.homes[pod.uid]) for pod in pods)
         else:
             self._subtract_evicted(pods)
-        planned_pods = ((pod, found_victims.plan[pod.uid]) for pod in missing(group).members)
+        planned_pods = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
         requests = cycle.budget.flavors.requests(planned_pods, missing(group).requests)
         cycle.budget.shares.add(group.queue, requests)
         now, ends_at = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
-        detail = _describe(
-            cycle, victims, cycle.snapshot.timestamp(ends_at), must_move=bool(found_victims.homes)
-        )
-        min_seconds = self._price.break_even_seconds(missing(group), found_victims.picks)
+        detail = _describe(cycle, victims, cycle.snapshot.timestamp(ends_at), must_move=bool(found.homes))
+        min_seconds = self._price.break_even_seconds(missing(group), found.picks)
         for losing_queue in {victim.queue for victim in victims if victim.cause in LOSS_CAUSES}:
             loser = ReclaimKey(losing_queue, group.key.partition("/")[0])
             cycle.recent_reclaims(group.queue)[loser] = _reclaimed_record(cycle, group, loser, min_seconds)
-        reclaim = Reclaim(victims, found_victims.plan, now, ends_at, detail, found_victims.homes)
+        reclaim = Reclaim(victims, found.plan, now, ends_at, detail, found.homes)
         cycle.is_due(ends_at)
         cycle.has_begun_reclaim = True
         cycle.record(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))

@@ -47,13 +47,13 @@ def gang_eviction(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         text = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         waiting_reason = Reason.QUEUE_STOPPED
     else:
-        pods = group.compute(running_members) if cycle.group_by_victim and group.placed else ()
+        pods = group.compute(running_members) if cycle.group_by_victim and group.placed_pods else ()
         claimants = {cycle.group_by_victim.get(pod.uid) for pod in pods}
         if not claimants or not claimants.isdisjoint((None, group.key)):
             return None
         text = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
         waiting_reason = Reason.BEHIND_OTHERS
-    reason = waiting_reason if group.waiting else None
+    reason = waiting_reason if group.waiting_pods else None
     was_whole = group.has_fully_run
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, text, stood_whole=was_whole)
 
@@ -81,7 +81,7 @@ def drain_queues(cycle: Cycle) -> None:
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # a group is evicted once no member is on its way to a node
-                pods = group.compute(running_members) if has_run(group) and not group.assumed else ()
+                pods = group.compute(running_members) if has_run(group) and not group.assumed_pods else ()
             if not pods:
                 continue
             if remaining_count <= 0:
@@ -104,7 +104,7 @@ def live_pod(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
 
 @computed_once
 def _pods_by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
-    return {pod.uid: pod for pod in group.placed if pod.holds_capacity}
+    return {pod.uid: pod for pod in group.placed_pods if pod.holds_capacity}
 
 
 def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
@@ -133,8 +133,8 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
     group = cycle.snapshot.groups.get(key)
     if group is None:
         return False
-    pods = [pod for pod in group.placed if pod.uid not in cycle.group_by_victim]
-    return len(pods) < len(group.placed) and _is_partial_gang(group, pods)
+    pods = [pod for pod in group.placed_pods if pod.uid not in cycle.group_by_victim]
+    return len(pods) < len(group.placed_pods) and _is_partial_gang(group, pods)
 
 
 def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
@@ -148,7 +148,7 @@ def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
     for victim in reclaim.victims:
         (evicted_groups if live_pod(cycle, victim) is None else remaining_groups).add(victim.group)
     groups = (cycle.snapshot.groups.get(key) for key in remaining_groups & evicted_groups)
-    return any(group is not None and _is_partial_gang(group, group.placed) for group in groups)
+    return any(group is not None and _is_partial_gang(group, group.placed_pods) for group in groups)
 
 
 def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
@@ -323,7 +323,8 @@ class Candidates:
         Groups with spare members do not count: their spare members are evicted one by one.
         """
         shares = self._cycle.budget.shares
-        groups = (each for each in self._running_groups.get(queue, ()) if len(each.placed) <= each.min_member)
+        running = self._running_groups.get(queue, ())
+        groups = (group for group in running if len(group.placed_pods) <= group.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _consolidates(self, queue: str) -> bool:
@@ -432,7 +433,7 @@ class Candidates:
         """Return the groups with members on nodes, by queue."""
         groups_by_queue: dict[str, list[GroupInfo]] = {}
         for group in self._cycle.snapshot.groups.values():
-            if group.placed:
+            if group.placed_pods:
                 groups_by_queue.setdefault(group.queue, []).append(group)
         return groups_by_queue
 

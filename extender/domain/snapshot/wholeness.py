@@ -124,16 +124,17 @@ def _missing_members(group: GroupInfo, needs: Needs, fitting: Collection[Uid], r
         replaces: Whether to return only replacements of lost members, for the child groups of a composite.
     """
     # Planned members come first, then members that fit. Each part is ordered by priority, then by name.
-    pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
+    pods = [pod for pod in group.waiting_pods if not pod.is_for_min_resources]
+    pods.sort(key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort keeps the order by name
     # Pods that are created once others run come last: the gang starts without them.
-    pods.sort(key=lambda pod: (pod.is_dependent, pod.uid not in group.planned, pod.uid not in fitting))
-    candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed] + pods)
+    pods.sort(key=lambda pod: (pod.is_dependent, pod.uid not in group.planned_nodes, pod.uid not in fitting))
+    candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed_pods] + pods)
     if needs.composite is not None:
         return _missing_of_composite(group, needs.composite, candidates, fitting, replaces)
     chosen_pods, lacking_sub_groups = _needed_sub_groups(group, candidates)
     needed_by_role = dict(role_minima(needs))
-    for pod in (*group.placed, *chosen_pods):
+    for pod in (*group.placed_pods, *chosen_pods):
         needed_by_role[pod.role] = needed_by_role.get(pod.role, 0) - 1
     chosen_uids = {pod.uid for pod in chosen_pods}
     spare_pods: list[PodRecord] = []
@@ -143,10 +144,10 @@ def _missing_members(group: GroupInfo, needs: Needs, fitting: Collection[Uid], r
             chosen_pods.append(pod)
         elif pod.uid not in chosen_uids:
             spare_pods.append(pod)
-    further_count = max(needs.min_member - len(group.placed) - len(chosen_pods), 0)
+    further_count = max(needs.min_member - len(group.placed_pods) - len(chosen_pods), 0)
     chosen_pods += spare_pods[:further_count]
     chosen_pods += _fill_sub_groups(group, chosen_pods, spare_pods[further_count:])
-    members = (*chosen_pods, *(pod for pod in group.waiting if pod.is_for_min_resources))
+    members = (*chosen_pods, *(pod for pod in group.waiting_pods if pod.is_for_min_resources))
     roles = [f"{n} of role {role[:_MAX_CHARACTERS]}" for role, n in sorted(needed_by_role.items()) if n > 0]
     roles += [f"{n} sub-groups of {name[:_MAX_CHARACTERS]}" for name, n in sorted(lacking_sub_groups.items())]
     return Missing(members, _absent_message(group, roles, further_count - len(spare_pods)))
@@ -165,7 +166,8 @@ def _in_sub_groups(group: GroupInfo, candidates: list[PodRecord]) -> list[PodRec
     """
     if all(pod.sub_group is None for pod in candidates):
         return candidates
-    sizes_on_nodes, sizes = sub_group_sizes(group.placed), sub_group_sizes((*group.placed, *candidates))
+    sizes_on_nodes = sub_group_sizes(group.placed_pods)
+    sizes = sizes_on_nodes + sub_group_sizes(candidates)
     pods_by_sub_group = defaultdict[PodSubGroup | Uid, list[PodRecord]](list)
     for pod in candidates:
         if pod.sub_group is None or sizes[pod.sub_group] >= pod.sub_group.size:
@@ -183,7 +185,7 @@ def _needed_sub_groups(
     """
     if not group.spec.least_sub_groups:
         return [], {}
-    sizes, counts = sub_group_sizes(group.placed), Counter(group.spec.least_sub_groups)
+    sizes, counts = sub_group_sizes(group.placed_pods), Counter(group.spec.least_sub_groups)
     counts -= Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
     chosen_pods: list[PodRecord] = []
     for sub_group, pods in groupby(candidates, attrgetter("sub_group")):
@@ -203,7 +205,7 @@ def _fill_sub_groups(
         chosen_pods: The chosen members.
         spare_pods: The pods from which the result is taken.
     """
-    sizes, further_pods = sub_group_sizes((*group.placed, *chosen_pods)), list[PodRecord]()
+    sizes, further_pods = sub_group_sizes((*group.placed_pods, *chosen_pods)), list[PodRecord]()
     for pod in spare_pods:
         sub_group = pod.sub_group
         if sub_group is not None and 0 < sizes[sub_group] < sub_group.size:
@@ -231,9 +233,9 @@ def _missing_of_composite(
         fitting: Members that are known to fit, which are preferred.
         replaces: Whether to return only replacements of lost members of running child groups.
     """
-    on_nodes, waiting = Counter(pod.role for pod in group.placed), pods_by_child_group(candidates)
+    on_nodes, waiting = Counter(pod.role for pod in group.placed_pods), pods_by_child_group(candidates)
     absent_texts = [*composite.lacks(on_nodes + Counter(pod.role for pod in candidates))]
-    uids_with_nodes = {pod.uid for pod, _ in group.assumed} | group.planned.keys()
+    uids_with_nodes = {pod.uid for pod, _ in group.assumed_pods} | group.planned_nodes.keys()
     if replaces:
         losses = {name: n - on_nodes[name] for name, n in min_running(group.needs).items() if on_nodes[name]}
         chosen_pods = [pod for name, n in losses.items() for pod in waiting.get(name, ())[: max(n, 0)]]
@@ -241,7 +243,7 @@ def _missing_of_composite(
         chosen_pods = [pod for pod in candidates if pod.uid in uids_with_nodes]
     else:
         chosen_pods = fewest_members(composite, on_nodes, waiting, uids_with_nodes.union(fitting)) or []
-    placeholders = (pod for pod in group.waiting if pod.is_for_min_resources)
+    placeholders = (pod for pod in group.waiting_pods if pod.is_for_min_resources)
     return Missing((*chosen_pods, *placeholders), _absent_message(group, absent_texts, 0))
 
 
@@ -312,8 +314,8 @@ def _absent_message(group: GroupInfo, roles: Sequence[str], further_count: int) 
     """
     if not roles and further_count <= 0:
         return ""
-    waiting_count = sum(not pod.is_for_min_resources for pod in group.waiting)
-    existing_count = len(group.placed) + len(group.assumed) + waiting_count
+    waiting_count = sum(not pod.is_for_min_resources for pod in group.waiting_pods)
+    existing_count = len(group.placed_pods) + len(group.assumed_pods) + waiting_count
     cause = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
     held_back_text = f" {group.held_back_count} held back{cause}" if group.held_back_count else ""
     more_roles = [f"{len(roles) - _MAX_NAMES} more roles"] if len(roles) > _MAX_NAMES else []
@@ -348,7 +350,7 @@ def _whole_since(group: GroupInfo) -> float | None:
     """
     members = sorted(
         (-inf if pod.has_started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
-        for pod in group.placed
+        for pod in group.placed_pods
     )
     roles, needs = Counter[str](), group.needs
     minima = min_running(needs) if needs.composite is not None else None  # testing a whole tree is slow
@@ -373,7 +375,7 @@ def start_begun_at(group: GroupInfo, snapshot: "Snapshot") -> float | None:
     attention = snapshot.attention
     release_times = () if group.start.released_at is None else (group.start.released_at,)
     known_times = (*release_times, *group.bound_since.values())
-    if attention.leading_since is None or not (known_times or group.assumed):
+    if attention.leading_since is None or not (known_times or group.assumed_pods):
         return None
     admission = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
     start_at = max(admission, min(known_times, default=admission), attention.leading_since)
@@ -414,7 +416,7 @@ def _depends_on_the_scheduler(group: GroupInfo) -> bool:
     The gates of planned members are removed, but the scheduler has neither assumed nor refused a member. The
     scheduler may not be running.
     """
-    if group.assumed or any(attempt.message for attempt in group.attempts.values()):
+    if group.assumed_pods or any(attempt.message for attempt in group.attempts.values()):
         return False
-    attempts = (group.attempts[uid] for uid in group.planned if uid in group.attempts)
+    attempts = (group.attempts[uid] for uid in group.planned_nodes if uid in group.attempts)
     return any(attempt.shown_at is not None for attempt in attempts)

@@ -141,9 +141,9 @@ class Simulation(VirtualCluster):
         for pod in dumped.snapshot.other_pods:
             self._observer.pod_created(pod, 0.0)
         for group in dumped.groups:
-            running = [pod for pod in group.placed if pod.holds_capacity]
-            waiting = [pod for pod, _ in group.assumed]
-            waiting += [pod for pod in group.waiting if not pod.reserved_for]
+            running = [pod for pod in group.placed_pods if pod.holds_capacity]
+            waiting = [pod for pod, _ in group.assumed_pods]
+            waiting += [pod for pod in group.waiting_pods if not pod.reserved_for]
             self._remaining_counts[group.key] = len(running) + len(waiting)
             for pod in (*running, *waiting):
                 self._observer.pod_created(pod, 0.0)
