@@ -229,9 +229,9 @@ def flavors_in_use(flavors: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) 
     if not flavors.flavors_of(group.queue):
         return {}
     pairs = [(pod, pod.node) for pod in group.placed_pods if pod.holds_capacity]
-    pairs += ((pod, plan[pod.uid]) for pod in group.waiting_pods if pod.uid in plan)
+    planned_pods = ((pod, plan[pod.uid]) for pod in group.waiting_pods if pod.uid in plan)
     flavor_by_role: dict[str, Flavor] = {}
-    for pod, node in (*pairs, *group.assumed_pods):
+    for pod, node in (*pairs, *group.assumed_pods, *planned_pods):
         if (flavor := flavors.flavor_on(group.queue, node)) is not None:
             flavor_by_role.setdefault(role_of(group, pod), flavor)
     return flavor_by_role

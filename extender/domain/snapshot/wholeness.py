@@ -317,7 +317,7 @@ def _absent_message(group: GroupInfo, roles: Sequence[str], further_count: int) 
     waiting_count = sum(not pod.is_for_min_resources for pod in group.waiting_pods)
     existing_count = len(group.placed_pods) + len(group.assumed_pods) + waiting_count
     cause = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
-    held_back_text = f" {group.held_back_count} held back{cause}" if group.held_back_count else ""
+    held_back_text = f"; {group.held_back_count} held back{cause}" if group.held_back_count else ""
     more_roles = [f"{len(roles) - _MAX_NAMES} more roles"] if len(roles) > _MAX_NAMES else []
     missing_text = f", missing {' and '.join([*roles[:_MAX_NAMES], *more_roles])}" if roles else ""
     exist_text = f"{existing_count} of {group.min_member} members exist"
