@@ -250,25 +250,25 @@ def _hold(job: "ObservedJob") -> "JobChange":
 
 
 def _resume(job: "ObservedJob") -> "JobChange":
-    from extender.domain.snapshot.jobs import resuming
+    from extender.domain.snapshot.jobs import resume_change
 
     if not job.podgroup and not job.admitted_at and not job.is_stopped:
         raise _unmanaged(job)
     if not (job.is_stopped or job.is_held):
         raise click.ClickException(f"{job.display_name} is neither held nor stopped")
     by_muster = not job.is_stopped or job.is_unsuspended_by_muster
-    return resuming(job.row, job.obj or {}, by_muster)
+    return resume_change(job.row, job.obj or {}, by_muster)
 
 
 def _stop(job: "ObservedJob") -> "JobChange":
-    from extender.domain.snapshot.jobs import stopping
+    from extender.domain.snapshot.jobs import stop_change
 
     if job.is_suspended and not job.is_stopped:
         remedy = f"muster job hold {job.display_name} keeps it from starting"
         raise click.ClickException(f"{job.display_name} does not run; {remedy}")
     if not (job.row.commanded or job.admitted_at or job.podgroup):
         raise _unmanaged(job)
-    return stopping(job.row, job.obj or {}, timestamp_at(time.time()))
+    return stop_change(job.row, job.obj or {}, timestamp_at(time.time()))
 
 
 def _unmanaged(job: "ObservedJob") -> click.ClickException:

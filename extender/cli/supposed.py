@@ -364,7 +364,7 @@ def _add_cluster_objects(live: LiveCluster, workload: VirtualWorkload, names_in_
 def _planned_starts(live: LiveCluster, titles: Mapping[GroupKey, str]) -> list[PlannedStart]:
     groups = live.ledger.snapshot().groups
     starts = [
-        PlannedStart(title, key, groups[key].queue, len(groups[key].waiting), NOW)
+        PlannedStart(title, key, groups[key].queue, len(groups[key].waiting_pods), NOW)
         for key, title in titles.items()
     ]
     clock_advance = live.advance(titles.keys())

@@ -275,7 +275,7 @@ class JobsController(RecordingController[GroupKey]):
                 return
             if row.runtime is not None:
                 # The templates are in another object, so the job itself gets the name of its group first.
-                with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
+                with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_spec(job.group))
                 if fields := row.annotate(with_templates, keys.GROUP_ANNOTATION, job.podgroup):
                     self._change(job, job_start_and_suspension.with_fields(obj, fields))
                     obj = self._read_job(job)
@@ -296,7 +296,7 @@ class JobsController(RecordingController[GroupKey]):
         with suppress(ApiError, *SHAPE_ERRORS):  # the next look-up tries again
             events = self._cluster.warnings(job.namespace, f"involvedObject.uid={job.uid}")
             if any(part.kind != POD for part in row.offspring) and (obj := self._read_job(job)) is not None:
-                with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_by(job.group))
+                with_templates = with_runtime(obj, self._ledger.registry.runtimes.used_spec(job.group))
                 first_children = islice(controllers(with_templates), _MAX_CONTROLLERS)
                 children = {(child["kind"], _name_or_prefix(child["metadata"])) for child in first_children}
                 for kind in sorted({kind for kind, _ in children}):

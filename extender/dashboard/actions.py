@@ -24,7 +24,7 @@ from extender.api.units import may_be_name, timestamp_at
 from extender.api.workloads.shape import Json, Kinds, WorkloadRow
 from extender.dashboard.source import RightsUnknown, Source, Viewer
 from extender.dashboard.words import address_parts
-from extender.domain.snapshot.jobs import JobChange, is_unsuspended_by_muster, resuming, stopping
+from extender.domain.snapshot.jobs import JobChange, is_unsuspended_by_muster, resume_change, stop_change
 from extender.kube.errors import NotFound as Missing
 from extender.kube.resources import COMMANDS, POD_GROUPS, QUEUES, Resource, resource_of
 
@@ -221,9 +221,9 @@ def _change_job(group: GroupSummary, target: ActionTarget, action: str) -> Respo
     if not _may_suspend(g.viewer, group):
         raise Forbidden(f"You may not {action} {target.display_name}")
     if action == "stop":
-        change = stopping(row, obj, timestamp_at(time.time()))
+        change = stop_change(row, obj, timestamp_at(time.time()))
     else:
-        change = resuming(row, obj, is_unsuspended_by_muster(row, obj))
+        change = resume_change(row, obj, is_unsuspended_by_muster(row, obj))
 
     def write() -> None:
         _write(group, row, obj, change)

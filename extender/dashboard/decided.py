@@ -373,8 +373,9 @@ def _group_summary(
         priority=info.priority,
         verdict=decision.verdict,
         needed=info.min_member,
-        members=len(info.placed) + len(info.assumed) + len(info.waiting) + info.held_back_count,
-        placed=len(info.placed),
+        members=sum(map(len, (info.placed_pods, info.assumed_pods, info.waiting_pods)))
+        + info.held_back_count,
+        placed=len(info.placed_pods),
         failed=info.failed,
         succeeded=info.succeeded,
         asks=in_units(info.pending_requests),
@@ -402,13 +403,13 @@ def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary
     def summary(pod: PodRecord, node: str, stage: str) -> MemberSummary:
         return MemberSummary(pod.name, pod.phase, node, stage, pod.unschedulable)
 
-    for pod in info.placed:
+    for pod in info.placed_pods:
         yield summary(pod, pod.node, "Bound")
     for pod in info.departing_pods:
         yield summary(pod, pod.node, "Leaving")
-    for pod, node in info.assumed:
+    for pod, node in info.assumed_pods:
         yield summary(pod, node, "Claimed")
-    for pod in info.waiting:
+    for pod in info.waiting_pods:
         node = decision.plan.get(pod.uid, "")
         if not pod.is_expected:
             yield summary(pod, node, "Planned" if node else "")
@@ -542,11 +543,11 @@ class _Nodes:
 
 
 def _presences(info: GroupInfo, decision: GroupDecision) -> dict[str, _Presence]:
-    nodes = (pod.node for pod in (*info.placed, *info.departing_pods) if pod.holds_capacity)
+    nodes = (pod.node for pod in (*info.placed_pods, *info.departing_pods) if pod.holds_capacity)
     presences = {node: _Presence({}, {}) for node in nodes}
-    for pod, node in info.assumed:
+    for pod, node in info.assumed_pods:
         add(presences.setdefault(node, _Presence({}, {})).assumed, pod.shape.requests)
-    for pod in info.waiting:
+    for pod in info.waiting_pods:
         if node := decision.plan.get(pod.uid, ""):
             add(presences.setdefault(node, _Presence({}, {})).planned, pod.shape.requests)
     return presences

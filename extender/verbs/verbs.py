@@ -117,7 +117,7 @@ class SchedulerVerbs:
             with suppress(ApiError):
                 is_known = (await self._lookups.pod(meta.namespace, meta.name)).metadata.uid == uid
         victim_uids = {node: [Uid(pod.uid) for pod in each.pods or ()] for node, each in candidates.items()}
-        allowed = self._ledger.preemptions.may_clear(uid, victim_uids, is_known)
+        allowed = self._ledger.preemptions.grant_nodes(uid, victim_uids, is_known)
         return protocol.PreemptionResult({node: candidates[node] for node in candidates if node in allowed})
 
     async def _bind(self, args: protocol.BindingArgs, caller: Caller) -> str:

@@ -180,7 +180,7 @@ class Latest:
         new_queue = self._sources.local_queue(f"{namespace}/{label.name}", self.seconds_left())
         return local_queue_record(new_queue) if new_queue is not None else known_record
 
-    def takes_namespace(self, queue: str, namespace: str) -> bool:
+    def accepts_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether the newest version of a queue accepts groups of a namespace."""
         info = self.info(queue)
         selector = info.record.namespace_selector if info is not None else None

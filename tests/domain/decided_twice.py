@@ -28,6 +28,6 @@ class DecidedTwice(RuleBasedStateMachine):
     def _find_groups_by_queue(self) -> None:
         registry = self.world.ledger.registry
         queues = {key: registry.routes.queue_of(group) for key, group in registry.groups.items()}
-        for name in {*queues.values(), *registry._by_queue}:
+        for name in {*queues.values(), *registry._groups_by_queue}:
             keys = registry._groups_of({name})
             assert sorted(keys) == sorted(key for key, queue in queues.items() if queue == name)

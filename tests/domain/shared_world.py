@@ -11,7 +11,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.domain.snapshot.wholeness import whole
+from extender.domain.snapshot.wholeness import is_whole_with
 from tests.domain.world import LIMITS, World, comparable
 
 SLACK = 0.5  # millicores: possible rounding of a share
@@ -54,7 +54,9 @@ class SharedWorld(World):
 
     def _forget_refused(self, key: GroupKey, reclaim: Reclaim, snapshot: Snapshot) -> None:
         """Forget a reclaim for which no pod was evicted, since an eviction was refused."""
-        placed = {pod.uid for group in snapshot.groups.values() for pod in group.placed if not pod.deleting}
+        placed = {
+            pod.uid for group in snapshot.groups.values() for pod in group.placed_pods if not pod.deleting
+        }
         if any(victim.uid in snapshot.refused_evictions for victim in reclaim.victims):
             evicted_groups = {victim.group for victim in reclaim.victims if victim.uid not in placed}
             for victim_group in {victim.group for victim in reclaim.victims} - evicted_groups:
@@ -78,24 +80,24 @@ class DecidedStep:
 
     def assumed_pods(self, group: GroupInfo) -> Iterator[tuple[PodRecord, str]]:
         """Yield members that are starting, with their nodes."""
-        yield from group.assumed
-        assumed = {pod.uid for pod, _ in group.assumed}
+        yield from group.assumed_pods
+        assumed = {pod.uid for pod, _ in group.assumed_pods}
         plan = self.now.groups[group.key].plan
-        for pod in group.waiting:
+        for pod in group.waiting_pods:
             if pod.uid in plan and pod.uid not in assumed:
                 yield pod, plan[pod.uid]
 
     def holders(self, group: GroupInfo, leaving: bool = True) -> list[tuple[PodRecord, str]]:
         """Return members that hold capacity, with their nodes. `leaving`: also terminating ones."""
-        members = [*group.placed, *(group.departing_pods if leaving else ())]
+        members = [*group.placed_pods, *(group.departing_pods if leaving else ())]
         return [*((pod, pod.node) for pod in members if pod.holds_capacity), *self.assumed_pods(group)]
 
     def new_members(self, group: GroupInfo) -> list[PodRecord]:
         """Return members that got a node in this decision."""
         return [
             pod
-            for pod in group.waiting
-            if group.planned.get(pod.uid) != self.now.groups[group.key].plan.get(pod.uid)
+            for pod in group.waiting_pods
+            if group.planned_nodes.get(pod.uid) != self.now.groups[group.key].plan.get(pod.uid)
             and pod.uid in self.now.groups[group.key].plan
         ]
 
@@ -104,7 +106,7 @@ class DecidedStep:
 
         A pod that moves to another node adds nothing to its queue, whose ceiling may have changed.
         """
-        return [pod for pod in self.new_members(group) if pod.uid not in group.planned]
+        return [pod for pod in self.new_members(group) if pod.uid not in group.planned_nodes]
 
     def path(self, queue: str) -> list[str]:
         names = []
@@ -124,7 +126,7 @@ class DecidedStep:
         groups = [group for group in self.subtree(queue) if group.key != excluded]
         reclaims = [(group, self.now.groups[group.key].reclaim) for group in groups]
         plans = [(group, reclaim.plan) for group, reclaim in reclaims if reclaim]
-        return cpu(pod for group, plan in plans for pod in group.waiting if pod.uid in plan)
+        return cpu(pod for group, plan in plans for pod in group.waiting_pods if pod.uid in plan)
 
     def deserved(self, queue: str) -> float:
         return self.now.queues[queue].deserved.get(CPU, 0.0)
@@ -231,7 +233,7 @@ def _requested_amount(step: DecidedStep, children: Mapping[str, list[str]], queu
 
 def check_gang(group: GroupInfo, decision: GroupDecision) -> None:
     """Check that no gang stays incomplete with some members on nodes."""
-    holding = [pod for pod in group.placed if pod.holds_capacity]
+    holding = [pod for pod in group.placed_pods if pod.holds_capacity]
     if holding and not group.is_whole and not group.has_fully_run:
         is_starting = decision.verdict is Verdict.STARTING
         assert is_starting or {pod.uid for pod in holding} <= {*decision.undo}, (
@@ -248,10 +250,10 @@ def check_remainders(step: DecidedStep) -> None:
     victims = [victim for reclaim in reclaims for victim in reclaim.victims]
     victim_uids = {victim.uid for victim in victims if victim.cause is not EvictionCause.CONSOLIDATE}
     for group in step.snapshot.groups.values():
-        remaining = [pod for pod in group.placed if pod.uid not in victim_uids]
-        if len(remaining) < len(group.placed) and remaining and group.is_whole:
+        remaining = [pod for pod in group.placed_pods if pod.uid not in victim_uids]
+        if len(remaining) < len(group.placed_pods) and remaining and group.is_whole:
             roles = Counter(pod.role for pod in remaining)
-            assert whole(group.needs, roles, len(remaining)), group.key
+            assert is_whole_with(group.needs, roles, len(remaining)), group.key
 
 
 def check_victims(step: DecidedStep) -> None:
@@ -262,7 +264,7 @@ def check_victims(step: DecidedStep) -> None:
     for key, reclaim in step.new_reclaims().items():
         claimant = step.snapshot.groups[key]
         gaining_queues = step.path(claimant.queue)
-        pods = {pod.uid: pod for group in step.snapshot.groups.values() for pod in group.placed}
+        pods = {pod.uid: pod for group in step.snapshot.groups.values() for pod in group.placed_pods}
         for victim in reclaim.victims:
             if victim.cause is not EvictionCause.RECLAIM:
                 continue
@@ -293,7 +295,7 @@ def check_moves(step: DecidedStep) -> None:
         for group in snapshot.groups.values():
             for pod, node in step.holders(group, leaving=False):
                 used[reclaim.homes.get(pod.uid, node)] += cpu([pod])
-        for pod in snapshot.groups[key].waiting:
+        for pod in snapshot.groups[key].waiting_pods:
             used[reclaim.plan.get(pod.uid, "")] += cpu([pod])
         for node in {*reclaim.homes.values(), *reclaim.plan.values()}:
             row, column = snapshot.nodes.row_of[node], snapshot.dimensions.index(CPU)
@@ -312,7 +314,7 @@ def units(snapshot: Snapshot, victims: Iterable[PodRecord]) -> list[list[PodReco
         by_group.setdefault(pod.group, []).append(pod)
     units_of_groups: list[list[PodRecord]] = []
     for key, pods in by_group.items():
-        is_whole = len(pods) == sum(pod.holds_capacity for pod in snapshot.groups[key].placed)
+        is_whole = len(pods) == sum(pod.holds_capacity for pod in snapshot.groups[key].placed_pods)
         units_of_groups += [pods] if is_whole else [[pod] for pod in pods]
     return units_of_groups
 

@@ -65,7 +65,7 @@ def test_sums_of_more_than_64_bits_on_one_node_are_exact_again_later() -> None:
     capacity = world.ledger.claims.capacity
     for times in (1, -1):
         for _ in range(2**16):
-            capacity.count(record, times)
+            capacity.add(record, times)
         assert (capacity.columns.capacity[0] < 0).any()
     world.delete("huge")
     assert idle(world)["memory"] == 64 * 2**30

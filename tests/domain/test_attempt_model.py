@@ -139,7 +139,7 @@ class Model:
             self.write_group()
         for due in self.ledger.shown_pods.due_groups():
             self.ledger.shown_pods.release(due)
-        shown = self.ledger.shown_pods._releases.shown
+        shown = self.ledger.shown_pods._releases.appearances
         self.released_at = None if not starts else self.released_at or (self.now if shown else None)
         for name, (_, token) in list(self.calls.items()):
             claim = self.claim(name)
@@ -179,7 +179,7 @@ class Model:
 
     def events(self) -> Iterator[Event]:
         """Yield the events; the first of several members in the same state stands for all."""
-        shown = self.ledger.shown_pods._releases.shown
+        shown = self.ledger.shown_pods._releases.appearances
         for name in {repr(self._member(name, NODES)): name for name in reversed(MEMBERS)}.values():
             if self.uid(name) in shown and name not in self.calls and name not in self.bound:
                 yield from self.attempts(name)
@@ -199,7 +199,7 @@ class Model:
             yield f"refuse {name}", partial(Model.refuse, name=name)
 
     def take(self, name: str, where: str) -> None:
-        asks = self.ledger.shown_pods._releases.shown[self.uid(name)].asks
+        asks = self.ledger.shown_pods._releases.appearances[self.uid(name)].asks
         answer = self.ledger.assumed_pods.assume(self.uid(name), [where]) if asks else [where]
         refused = answer if isinstance(answer, Reason) else None
         token = next(self.tokens)
@@ -253,7 +253,7 @@ class Model:
             if claim.stage is ClaimStage.PLANNED:
                 assert decision.plan.get(claim.pod.uid) == claim.node
             elif claim.stage is ClaimStage.ANSWERED:
-                assert claim.pod.uid in self.ledger.shown_pods._releases.shown
+                assert claim.pod.uid in self.ledger.shown_pods._releases.appearances
             elif claim.stage is ClaimStage.HELD or claim.stage is ClaimStage.POSTED:
                 assert self.calls[name] == (claim.node, claim.token)
             else:
@@ -282,7 +282,7 @@ class Model:
         start = self.ledger.registry.group(GANG).start
         members = sorted(repr(self._member(name, nodes)) for name in MEMBERS)
         instants = start.admitted_at, start.released_at, start.retry_at, self.released_at, self.part_since
-        refused = sorted(nodes.index(name) for name in self.ledger._refusals._by_node)
+        refused = sorted(nodes.index(name) for name in self.ledger._refusals._refusals_by_node)
         rest = self.admitted, self.refusals, self.crashes, self.faults, start.failures, start.was_admitted
         verdict = self.ledger.decisions.groups[GANG].verdict
         return repr((members, [*map(self._ago, instants)], refused, rest, verdict))
@@ -290,7 +290,7 @@ class Model:
     def _member(self, name: str, nodes: Sequence[str]) -> tuple[object, ...]:
         number = {where: at for at, where in enumerate((*nodes, ""))}
         releases, uid, claim = self.ledger.shown_pods._releases, self.uid(name), self.claim(name)
-        attempt, looks = self.ledger.registry.group(GANG).attempts.get(uid), releases.shown.get(uid)
+        attempt, looks = self.ledger.registry.group(GANG).attempts.get(uid), releases.appearances.get(uid)
         return (
             number[self.bound.get(name, "")],
             claim and (number[claim.node], claim.stage, self._ago(claim.stage_since)),

@@ -284,8 +284,8 @@ def test_a_pod_needs_a_podgroup_by_its_decision(
 
 
 def test_a_plain_pod_gets_no_podgroup_that_it_does_not_need() -> None:
-    assert next_step(auto_group(), goes_without=True) is PodGroupStep.NOTHING
-    assert next_step(auto_group(queue_is_open=False), goes_without=True) is PodGroupStep.NOTHING
+    assert next_step(auto_group(), needs_none=True) is PodGroupStep.NOTHING
+    assert next_step(auto_group(queue_is_open=False), needs_none=True) is PodGroupStep.NOTHING
 
 
 # ---- what is built

@@ -182,7 +182,7 @@ def test_members_that_can_be_spared_move_before_whole_groups() -> None:
     assert world.verdict("g") is Verdict.STARTING
     assert list(world.plan("elastic").values()) == ["n0"]
     world.start("g", "elastic")
-    assert len(world.ledger.snapshot().groups[key("elastic")].placed) == 4
+    assert len(world.ledger.snapshot().groups[key("elastic")].placed_pods) == 4
 
 
 def test_a_gang_moves_whole() -> None:
@@ -436,7 +436,7 @@ def test_moved_pods_and_the_gang_run(
                 capacity[each] -= int(cpu)
                 world.add(pod(f"r{number}-{member}", f"r{number}", cpu, on=each, owner=owner))
     world.settle()
-    before = {each.key: len(each.placed) for each in world.ledger.snapshot().groups.values()}
+    before = {each.key: len(each.placed_pods) for each in world.ledger.snapshot().groups.values()}
     world.add(gang("g", wanted[0], queue="q", cpu=wanted[1], created=timestamp(world.now))).settle()
     moved = {eviction.victim.group for eviction in world.decisions.evictions.values()}
     for _ in range(16):  # members that can be spared come last
@@ -450,7 +450,7 @@ def test_moved_pods_and_the_gang_run(
     groups = world.ledger.snapshot().groups
     if moved:
         assert world.verdict("g") is Verdict.RUNNING
-        assert [len(groups[each].placed) for each in moved] == [before[each] for each in moved]
+        assert [len(groups[each].placed_pods) for each in moved] == [before[each] for each in moved]
 
 
 class Moving(RuleBasedStateMachine):

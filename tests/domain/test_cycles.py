@@ -21,7 +21,7 @@ from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.shares import total_of
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.domain.snapshot.snapshot import Limits, Snapshot
-from extender.domain.snapshot.wholeness import missing_of, whole
+from extender.domain.snapshot.wholeness import is_whole_with, members_to_start
 from tests.domain.builders import anti_affinity, group, node, pod, queue
 from tests.domain.world import LIMITS, World, comparable, key
 from tests.property_examples import examples
@@ -190,7 +190,7 @@ class CyclesMachine(RuleBasedStateMachine):
         for newcomer in self.newcomers(snapshot, decisions):
             view, decision = snapshot.groups[newcomer], decisions.groups[newcomer]
             if not view.has_fully_run and view.min_member > 1:
-                lacking = missing_of(view, fitting=decision.plan)
+                lacking = members_to_start(view, fitting=decision.plan)
                 assert decision.plan.keys() >= {pod.uid for pod in lacking.members}
 
     @invariant()
@@ -238,7 +238,7 @@ class CyclesMachine(RuleBasedStateMachine):
         record = self.world.ledger.pods.get(uid)
         if record is None:
             groups = self.world.ledger.snapshot().groups.values()
-            record = next(pod for group in groups for pod in group.waiting if pod.uid == uid)
+            record = next(pod for group in groups for pod in group.waiting_pods if pod.uid == uid)
         return record.shape.requests
 
     def newcomers(self, snapshot: Snapshot, decisions: Decisions) -> list[GroupKey]:
@@ -246,7 +246,12 @@ class CyclesMachine(RuleBasedStateMachine):
 
         def is_new(view_key: GroupKey, decision: GroupDecision) -> bool:
             view = snapshot.groups[view_key]
-            begun = view.start.admitted_at is not None or view.placed or view.assumed or view.planned
+            begun = (
+                view.start.admitted_at is not None
+                or view.placed_pods
+                or view.assumed_pods
+                or view.planned_nodes
+            )
             return bool(decision.plan) and not begun
 
         return [each for each, decision in decisions.groups.items() if is_new(each, decision)]
@@ -257,7 +262,7 @@ class CyclesMachine(RuleBasedStateMachine):
         posted = self.world.post(group)
         if posted and not view.has_fully_run:
             on_nodes = [member for member in self.members(group) if self.world.pods[member].spec.node_name]
-            assert whole(view.needs, Counter(), len(on_nodes))
+            assert is_whole_with(view.needs, Counter(), len(on_nodes))
         self.world.run(*posted)
 
     def undo(self) -> None:

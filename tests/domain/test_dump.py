@@ -225,7 +225,7 @@ def edited(**parts: Any) -> bytes:
     (edited(muster="1.2.2"), "muster 1.2.2 wrote it, and this is muster 1.2.3"),
     (edited(slept="many"), "it is not as muster wrote it: Expected `int`, got `str`"),
     (edited(shapes={}), "it is not as muster wrote it: Expected `array`, got `object`"),
-    (edited(shapes=[]), "Snapshot.groups: GroupInfo.placed: PodRecord.shape: IndexError"),
+    (edited(shapes=[]), "Snapshot.groups: GroupInfo.placed_pods: PodRecord.shape: IndexError"),
     (
         edited(snapshot={}),
         "it is not as muster wrote it: Snapshot: TypeError: Missing required argument 'version'",

@@ -79,9 +79,9 @@ def placed(snapshot: Snapshot, world: World) -> dict[GroupKey, list[tuple[Any, s
     found = {}
     for key, view in snapshot.groups.items():
         plan = world.decisions.groups[key].plan
-        placements = [(each, each.node) for each in view.placed if each.holds_capacity]
-        placements += [(each, where) for each, where in view.assumed]
-        found[key] = placements + [(each, plan[each.uid]) for each in view.waiting if each.uid in plan]
+        placements = [(each, each.node) for each in view.placed_pods if each.holds_capacity]
+        placements += [(each, where) for each, where in view.assumed_pods]
+        found[key] = placements + [(each, plan[each.uid]) for each in view.waiting_pods if each.uid in plan]
     return found
 
 
@@ -134,7 +134,9 @@ def test_usage_of_flavors_equals_a_recount(world: World) -> None:
     snapshot = world.settle().ledger.snapshot()
     held: Counter[tuple[str, str, str]] = Counter()
     for view in snapshot.groups.values():
-        placements = [(each, each.node) for each in view.placed if each.holds_capacity] + list(view.assumed)
+        placements = [(each, each.node) for each in view.placed_pods if each.holds_capacity] + list(
+            view.assumed_pods
+        )
         for each, where in placements:
             for pool in snapshot.pools.all_pools:
                 if pool.nodes.has(labels_of(snapshot, where)):

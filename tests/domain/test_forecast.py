@@ -141,7 +141,7 @@ def test_a_start_that_no_end_allows_is_unknown() -> None:
 def test_a_law_gives_later_ends_for_later_parts_and_none_in_the_past(
     usual: float, varies: float, limit: float, ran: float, data: st.DataObject
 ) -> None:
-    law = RunLaw(usual, varies, limit, is_learnt=True)
+    law = RunLaw(usual, varies, limit, is_empirical=True)
     ends = [law.end((number + 0.5) / FUTURES, 0.0, ran).at for number in range(FUTURES)]
     assert ends == sorted(ends)
     assert all(ran <= at < inf for at in ends)

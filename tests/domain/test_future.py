@@ -96,7 +96,7 @@ def test_a_future_agrees_with_itself(seed: int) -> None:
             break
     assert not advanced
     assert future.starts.keys() >= {
-        key for key, group in world.ledger.snapshot().groups.items() if group.waiting
+        key for key, group in world.ledger.snapshot().groups.items() if group.waiting_pods
     }
     assert not future.snapshot.groups
     assert (future.snapshot.capacity == future.snapshot.allocatable).all()
@@ -156,4 +156,4 @@ def test_a_job_that_gives_way_waits_again_with_all_its_pods() -> None:
         pass
     assert future.method(new) is Method.RECLAIM
     assert {victim.group for victim in future.victims[new]} == {old}
-    assert [pod.is_expected for pod in future.snapshot.groups[old].waiting] == [True] * 4
+    assert [pod.is_expected for pod in future.snapshot.groups[old].waiting_pods] == [True] * 4

@@ -61,9 +61,9 @@ def decision_of(decisions: Decisions, name: str) -> GroupDecision:
     "fields",
     [
         {"min_task_member": Hostile()},
-        {"planned": Hostile()},
+        {"planned_nodes": Hostile()},
         {"attempts": Hostile()},
-        {"waiting": None},
+        {"waiting_pods": None},
         {"start": None},
         {"queue": None},
     ],

@@ -275,7 +275,7 @@ class Hostile(RuleBasedStateMachine):
     @rule(claimant=st.sampled_from(PODS), where=st.sampled_from(NODES))
     def preemption_is_asked(self, claimant: str, where: str) -> None:
         victims = [Uid(f"uid-{name}") for name in PODS]
-        self.world.ledger.preemptions.may_clear(Uid(f"uid-{claimant}"), {where: victims})
+        self.world.ledger.preemptions.grant_nodes(Uid(f"uid-{claimant}"), {where: victims})
 
     @rule(seconds=st.sampled_from([0.5, 20.0, 1000.0]))
     def time_passes(self, seconds: float) -> None:

@@ -34,7 +34,7 @@ def evaluated(world: World) -> set[GroupKey]:
     """Return the groups that this cycle evaluates."""
     notes = carried_facts_of(world.decide())
     assert notes is not None
-    return set(notes.evaluated.cycle.decided)
+    return set(notes.evaluated.cycle.decisions)
 
 
 def is_as_from_nothing(world: World) -> bool:
@@ -355,11 +355,11 @@ CASES: dict[str, Case] = {
     "changed_heads": Case(in_line, lambda world: world.delete("a-0").ledger.intake.drop_group(key("a"))),
     "decision_changes": Case(lambda: halves(2, "1.1"), lambda world: world.delete("s0")),
     "user_changes": Case(of_users, bob_runs),
-    "newly_blocked": Case(
+    "blocked_groups": Case(
         without_head, lambda world: world.add(gang("first", 1, queue="q", cpu="3", priority=4))
     ),
     "next_candidates": Case(one_after_the_other, first_goes),
-    "new_victims": Case(
+    "victim_seekers": Case(
         outranking, lambda world: world.delete("s").add(foreign_pod("s2", on="n", cpu="3", priority=-1))
     ),
 }
@@ -405,7 +405,7 @@ def test_a_start_evaluates_one_group_of_each_equivalence_class() -> None:
     world.settle().add(gang("first", 1, **small)).settle().add(gang("second", 1, **small))
     notes = carried_facts_of(world.decide())
     assert notes is not None
-    assert set(notes.evaluated.cycle.decided) == {key("first"), key("second"), key("a")}
+    assert set(notes.evaluated.cycle.decisions) == {key("first"), key("second"), key("a")}
 
 
 def test_a_group_that_changes_during_a_decision_requeues_groups_that_were_evaluated_meanwhile() -> None:

@@ -12,7 +12,7 @@ def test_groups_of_pods_that_muster_has_left_are_not_evaluated() -> None:
     world = World(node("a"), gang("g", 2), pod("lonely")).settle()
     world.ledger.pods.set_unmanaged(LEFT)
     world.settle()
-    assert [len(group.waiting) for group in world.ledger.snapshot().groups.values()] == [0]
+    assert [len(group.waiting_pods) for group in world.ledger.snapshot().groups.values()] == [0]
     assert not world.ledger.pods.owns(world.pods["g-0"])
     assert world.ledger.pods.is_unmanaged(SCHEDULER)
     assert world.ledger.groups.may_be_foreign(key("g"))

@@ -389,7 +389,7 @@ def test_a_view_follows_a_pinned_member_to_another_node_and_stays_as_it_is_for_a
     assert world.ledger.snapshot().groups[key("g")] is before
     assert world.hold("g-0", "b") is None
     view = world.ledger.snapshot().groups[key("g")]
-    assert [(member.name, where) for member, where in view.assumed] == [("g-0", "b")]
+    assert [(member.name, where) for member, where in view.assumed_pods] == [("g-0", "b")]
 
 
 def test_a_queue_requests_what_its_groups_request_now() -> None:

@@ -202,4 +202,4 @@ def test_the_groups_of_a_queue_are_found_without_looking_at_all() -> None:
     world.ledger.intake.drop_group(key("g"))
     world.delete("g-0").settle()
     assert found() == {"a": {"h"}, "b": set(), "c": set()}
-    assert "b" not in registry._by_queue
+    assert "b" not in registry._groups_by_queue

@@ -4,7 +4,7 @@ from collections import Counter
 
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import Needs
-from extender.domain.snapshot.wholeness import whole
+from extender.domain.snapshot.wholeness import is_whole_with
 from tests.domain.builders import group, node, pod
 from tests.domain.world import World, gang
 from tests.rows import each_of
@@ -25,7 +25,7 @@ from tests.rows import each_of
     (2, {"master": 1, "worker": 2}, {"worker": 1}, False),
 )
 def test_whole(min_member: int, roles: dict[str, int], there: dict[str, int], is_whole: bool) -> None:
-    assert whole(Needs(min_member, roles), Counter(there), sum(there.values())) is is_whole
+    assert is_whole_with(Needs(min_member, roles), Counter(there), sum(there.values())) is is_whole
 
 
 ROLES = {"master": 1, "worker": 2}

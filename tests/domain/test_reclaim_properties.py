@@ -88,7 +88,7 @@ def test_no_eviction_is_superfluous(cluster: Any) -> None:
     """Check that without any one of the units, the others that go free too little capacity."""
     world = ran(cluster).settle()
     snapshot = world.ledger.snapshot()
-    pods = {pod.uid: pod for group in snapshot.groups.values() for pod in group.placed}
+    pods = {pod.uid: pod for group in snapshot.groups.values() for pod in group.placed_pods}
     begun = [group for key, group in snapshot.groups.items() if world.decisions.groups[key].reclaim]
     if len(begun) != 1:  # the evictions of several groups are not separated here
         return
@@ -97,14 +97,14 @@ def test_no_eviction_is_superfluous(cluster: Any) -> None:
     if any(victim.cause is not EvictionCause.RECLAIM for victim in reclaim.victims):
         return  # its own queue may lose more than capacity
     victims = [pods[victim.uid] for victim in reclaim.victims]
-    waiting = {pod.uid: pod for group in snapshot.groups.values() for pod in group.waiting}
+    waiting = {pod.uid: pod for group in snapshot.groups.values() for pod in group.waiting_pods}
     plans = [decision.plan for decision in world.decisions.groups.values()]
     promised = [(waiting[uid], where) for plan in plans for uid, where in plan.items() if uid in waiting]
     for unit in units(snapshot, victims):
         planner = Planner.from_snapshot(snapshot)
         planner.free(pod for pod in victims if pod not in unit)
         planner.allocate(promised)
-        assert planner.place(begun[0].waiting) is None, [pod.name for pod in unit]
+        assert planner.place(begun[0].waiting_pods) is None, [pod.name for pod in unit]
 
 
 @example(

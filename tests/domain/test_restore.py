@@ -57,9 +57,9 @@ def test_a_new_member_of_a_restored_group_shares_its_domain() -> None:
     now = snapshot.now
     ledger = Ledger(Ownership(frozenset()), snapshot.limits, lambda: now)
     restore(ledger, snapshot)
-    like = next(group for group in ledger.snapshot().groups[key("g")].placed)
+    like = next(group for group in ledger.snapshot().groups[key("g")].placed_pods)
     ledger.pods.put(replace(like, uid=Uid("new"), name="g-2", node="", phase="Pending", pod_sets=()))
-    (new,) = ledger.snapshot().groups[key("g")].waiting
+    (new,) = ledger.snapshot().groups[key("g")].waiting_pods
     assert new.pod_sets == like.pod_sets
 
 

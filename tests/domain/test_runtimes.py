@@ -116,7 +116,7 @@ def test_an_admitted_train_job_keeps_the_size_of_its_runtime() -> None:
     world.change("train", numNodes=None)  # the status reports it again
     assert world.needed("train") == 2
     world.drop_runtime(TORCH)
-    assert world.ledger.registry.runtimes.used_by(key_of("train")) == runtime(nodes=2)
+    assert world.ledger.registry.runtimes.used_spec(key_of("train")) == runtime(nodes=2)
     world.set_runtime(TORCH, nodes=5)
     world.change("train", suspend=True)
     world.settle()
@@ -134,5 +134,5 @@ def test_runtimes_of_deleted_jobs_are_forgotten() -> None:
     world = TrainWorld(node("n0", cpu="8"))
     world.set_runtime(TORCH)
     world.train("train").remove("train")
-    assert world.ledger.registry.runtimes.used_by(key_of("train")) is None
+    assert world.ledger.registry.runtimes.used_spec(key_of("train")) is None
     assert world.set_runtime(TORCH, nodes=7) == []

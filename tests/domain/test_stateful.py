@@ -171,7 +171,10 @@ class Events(RuleBasedStateMachine):
     def share_domains(self, name: str, posted: dict[Uid, str]) -> None:
         """Check that members are bound next to the others of their sets."""
         info = self.world.ledger.snapshot().groups[key(name)]
-        members = [*info.assumed, *((each, each.node) for each in info.placed if each.holds_capacity)]
+        members = [
+            *info.assumed_pods,
+            *((each, each.node) for each in info.placed_pods if each.holds_capacity),
+        ]
         racks = {name: (node.metadata.labels or {}).get("rack") for name, node in self.world.nodes.items()}
         for pod_set in {each for member, _ in members if member.uid in posted for each in member.pod_sets}:
             inside = {member.uid: racks.get(node) for member, node in members if pod_set in member.pod_sets}

@@ -54,11 +54,11 @@ class ViewedEvents(Events):
                 self.believed[uid] = appearance
         unbound = {pod.metadata.uid for pod in self.world.pods.values() if not pod.spec.node_name}
         self.believed = {uid: looks for uid, looks in self.believed.items() if uid in unbound}
-        assert self.believed == self.world.ledger.shown_pods._releases.shown
+        assert self.believed == self.world.ledger.shown_pods._releases.appearances
 
     @invariant()
     def only_pods_with_a_firm_claim_are_shown(self) -> None:
-        for uid in self.world.ledger.shown_pods._releases.shown:
+        for uid in self.world.ledger.shown_pods._releases.appearances:
             record, claim = self.world.ledger.pods.get(uid), self.world.ledger.claims.get(uid)
             assert record is not None
             assert record.is_waiting
@@ -75,7 +75,7 @@ class ViewedEvents(Events):
                 claim = self.world.ledger.claims.get(uid)
                 assert claim is not None
                 assert claim.stage is ClaimStage.ANSWERED
-                assert releases.shown[uid].node == where
+                assert releases.appearances[uid].node == where
 
 
 ViewedEvents.TestCase.settings = settings(max_examples=examples(24), stateful_step_count=40)

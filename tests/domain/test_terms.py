@@ -63,13 +63,13 @@ def test_the_pods_that_a_term_selects_are_found_by_their_labels(
     sets = PodsByLabels()
     records = [(record(n, space, labels), node) for n, (space, labels, node) in enumerate(pods)]
     for number, (pod, node) in enumerate(records):
-        sets.count(pod, node, 1)
+        sets.add(pod, node, 1)
         term = terms[number % len(terms)]
         there = Counter(at for each, at in records[: number + 1] if term.matches(each.namespace, each.labels))
-        assert sets.selected_by(term) == there
+        assert sets.counts_of(term) == there
     for pod, node in records:
-        sets.count(pod, node, -1)
-    assert not sets._by_namespace
+        sets.add(pod, node, -1)
+    assert not sets._sets_by_namespace
 
 
 @given(
@@ -83,15 +83,15 @@ def test_terms_come_and_go_with_pods_that_stay(
     for number, (namespace, labels, term, counted_first) in enumerate(given_):
         pod = record(number, namespace, labels, (term,))
         if counted_first:
-            terms.count(pod, NODES[0], 1)
-        terms.watch(pod)
+            terms.add(pod, NODES[0], 1)
+        terms.follow(pod)
         if not counted_first:
-            terms.count(pod, NODES[0], 1)
+            terms.add(pod, NODES[0], 1)
         standing.append(pod)
         _assert_recounted(terms, standing)
     for pod in data.draw(st.permutations(standing)):
-        terms.unwatch(pod.uid)
-        terms.count(pod, NODES[0], -1)
+        terms.unfollow(pod.uid)
+        terms.add(pod, NODES[0], -1)
         standing.remove(pod)
         _assert_recounted(terms, standing)
 
@@ -132,16 +132,16 @@ def test_terms_of_other_pods_count_where_they_select_a_pod_of_muster(
         pod = record(number, namespace, labels, () if is_ours else (term,))
         (ours if is_ours else others).append(pod)
         if is_ours:
-            terms.watch(pod)
+            terms.follow(pod)
         else:
-            terms.count(pod, NODES[0], 1)
-            terms.watch_other(pod)
+            terms.add(pod, NODES[0], 1)
+            terms.follow_other(pod)
         check()
     for pod in data.draw(st.permutations([*ours, *others])):
-        terms.unwatch(pod.uid)
+        terms.unfollow(pod.uid)
         (ours if pod in ours else others).remove(pod)
         if pod.shape.terms:
-            terms.count(pod, NODES[0], -1)
+            terms.add(pod, NODES[0], -1)
         check()
     assert not terms._user_counts
     assert not terms._foreign_terms._members
@@ -156,17 +156,17 @@ def test_a_namespace_may_have_so_many_terms_and_wide_ones_count_for_many() -> No
     for number in range(most):
         pod = record(number, "a", {}, (wide(number),))
         assert terms.is_within_limit(pod)
-        terms.watch(pod)
+        terms.follow(pod)
     one_more = record(most, "a", {}, (wide(most),))
     narrow = Term("host", frozenset({"a"}), msgspec.json.encode(LabelSelector({"app": "x"})))
     assert not terms.is_within_limit(one_more)
     assert not terms.is_within_limit(record(most, "a", {}, (narrow,)))
     assert terms.is_within_limit(record(most, "a", {}, (wide(3),)))  # which is followed anyway
     assert terms.is_within_limit(record(most, "b", {}, (wide(most),)))
-    terms.unwatch(Uid("uid-0"))
+    terms.unfollow(Uid("uid-0"))
     assert terms.is_within_limit(one_more)
     for number in range(1, most):
-        terms.unwatch(Uid(f"uid-{number}"))
+        terms.unfollow(Uid(f"uid-{number}"))
     assert not terms._weights
     assert not terms._first_namespace
 
@@ -175,11 +175,11 @@ def test_a_copy_stays_as_it_is() -> None:
     terms = Terms()
     term = Term("host", None, msgspec.json.encode(LabelSelector({"app": "x"})))
     first = record(0, "a", {"app": "x"}, (term,))
-    terms.watch(first)
-    terms.count(first, "n0", 1)
+    terms.follow(first)
+    terms.add(first, "n0", 1)
     index, selected = terms.index(), terms.selected_counts()
-    terms.count(record(1, "a", {"app": "x"}), "n0", 1)
-    terms.unwatch(first.uid)
+    terms.add(record(1, "a", {"app": "x"}), "n0", 1)
+    terms.unfollow(first.uid)
     assert selected == {term: {"n0": 1}}
     assert index.terms_selecting("a", {"app": "x"}) == [term]
     assert terms.index().terms_selecting("a", {"app": "x"}) == []

@@ -302,7 +302,7 @@ class World:
 
     def shown(self) -> dict[str, Appearance]:
         """Return the appearances of released pods to the scheduler, by name."""
-        appearances = self.ledger.shown_pods._releases.shown
+        appearances = self.ledger.shown_pods._releases.appearances
         uids = {name: Uid(pod.metadata.uid) for name, pod in self.pods.items()}
         return {name: appearances[uid] for name, uid in uids.items() if uid in appearances}
 

@@ -61,7 +61,7 @@ def test_objects_of_all_kinds_reach_the_ledger(bench: FeedBench) -> None:
     group_view = view(fed(bench).ledger)
     assert group_view is not None
     assert (group_view.min_member, group_view.priority, group_view.queue) == (2, 7, "q")
-    assert [each.name for each in group_view.waiting] == ["g-0"]
+    assert [each.name for each in group_view.waiting_pods] == ["g-0"]
     assert bench.ledger.claims.capacity.has_node("a")
     assert bench.ledger.snapshot().queues["q"].record.weight == 3
 

@@ -583,7 +583,7 @@ def _holding_blockers(
 ) -> Iterator[Blocker]:
     """Yield the running and starting groups among `others`, except groups whose members have all ended."""
     for other in others:
-        if other.key == group.key or not other.is_holding:
+        if other.key == group.key or not other.is_admitted:
             continue
         does = "starts" if other.verdict is Verdict.STARTING else "runs"
         members = evidence.members(other)
@@ -619,4 +619,4 @@ def _groups_ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGrou
     if ahead := [other for other in same_queue if other.key in group.waiting.ahead]:
         return ahead
     position = next((number for number, other in enumerate(same_queue) if other.key == group.key), 0)
-    return [other for other in same_queue[:position] if not other.is_holding]
+    return [other for other in same_queue[:position] if not other.is_admitted]

@@ -266,7 +266,7 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """Return the queue in which a group counts. After its start, this is the recorded queue."""
-        recorded_uid = rules.recorded_queue(group.metadata) if group.is_holding else ""
+        recorded_uid = rules.recorded_queue(group.metadata) if group.is_admitted else ""
         return self._queues_by_uid.get(recorded_uid) or self.requested_queue(group)
 
     def requested_queue(self, group: ObservedGroup) -> str:

@@ -244,11 +244,8 @@ def _own_faults(queue: Queue, old_queue: Queue | None) -> Iterator[Fault]:
 def _review_amounts(queue: Queue) -> Iterator[Fault]:
     """Yield the faults of a queue's amounts, and if no amount is wrong, the faults of their relations."""
     fields, spec = _amounts_by_field(queue), queue.spec
-    limits = {
-        "spec.borrowingLimit": spec.borrowing_limit or {},
-        "spec.lendingLimit": spec.lending_limit or {},
-    }
-    faults = [fault for field, amounts in (fields | limits).items() for fault in _bad_amounts(field, amounts)]
+    caps = {"spec.borrowingLimit": spec.borrowing_limit or {}, "spec.lendingLimit": spec.lending_limit or {}}
+    faults = [fault for field, amounts in (fields | caps).items() for fault in _bad_amounts(field, amounts)]
     yield from faults or _review_relations(fields, spec.lending_limit or {})
     if spec.oversell is not None:
         try:

@@ -63,7 +63,7 @@ class QueueLookup(Protocol):
         None means that there is no label.
         """
 
-    def takes_namespace(self, queue: str, namespace: str) -> bool:
+    def accepts_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether a queue accepts groups of a namespace."""
 
 
@@ -195,7 +195,7 @@ def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
         if info.record.deleting:
             text = f"queue {to.queue!r} is being deleted and takes no new work: name another queue"
         return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
-    if to.namespace and not queues.takes_namespace(to.queue, to.namespace):
+    if to.namespace and not queues.accepts_namespace(to.queue, to.namespace):
         text = f"queue {to.queue!r} takes no work of namespace {to.namespace!r}: name another queue, "
         text += "or label the namespace as spec.namespaceSelector of the queue asks"
         return [Fault(Code.NAMESPACE_NOT_ALLOWED, to.field, text)]

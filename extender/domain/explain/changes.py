@@ -1,4 +1,4 @@
-"""The smallest change that would start a group, depending on its reason.
+"""The smallest change that would start a group, found by the reason why the group waits.
 
 decide() tries each change before it is reported.
 """
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from extender.api import keys
 from extender.api.units import listed
-from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
+from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queue_path
 from extender.domain.explain.hypotheses import (
     best_node,
     placements,
@@ -71,7 +71,7 @@ def more_nodes(case: WaitingCase) -> StartChange | None:
         return None
     max_nodes = min(len(missing(case.group).members), _MAX_NODE_COUNT)
     count = case.trial.smallest_number(max_nodes, lambda n: with_nodes(case.snapshot, row, n))
-    return StartChange(_more_nodes(case, row, count)) if count is not None else None
+    return StartChange(_more_nodes_text(case, row, count)) if count is not None else None
 
 
 def more_empty_nodes(case: WaitingCase) -> StartChange | None:
@@ -90,11 +90,11 @@ def more_empty_nodes(case: WaitingCase) -> StartChange | None:
     if row is None or not fits(max_nodes):
         return None
     count = 1 + bisect_left(range(1, max_nodes), True, key=fits)
-    change = case.start_change(_more_nodes(case, row, count), with_nodes(case.snapshot, row, count))
+    change = case.start_change(_more_nodes_text(case, row, count), with_nodes(case.snapshot, row, count))
     return None if change.then == Reason.NEVER_FITS else change  # the group is too large for a ceiling, too
 
 
-def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
+def _more_nodes_text(case: WaitingCase, row: int, count: int) -> str:
     """Return a text for `count` more nodes like the node in `row`."""
     node = case.snapshot.nodes.nodes[row]
     assert node is not None, "it is suitable"
@@ -104,7 +104,8 @@ def _more_nodes(case: WaitingCase, row: int, count: int) -> str:
 
 def more_members(case: WaitingCase) -> StartChange | None:
     """Return the change that the missing members are created."""
-    members = [*case.group.waiting, *(pod for pod, _ in case.group.assumed), *case.group.placed]
+    group = case.group
+    members = [*group.waiting_pods, *(pod for pod, _ in group.assumed_pods), *group.placed_pods]
     missing_count = case.group.min_member - len(members)
     if missing_count <= 0:
         return None
@@ -119,7 +120,7 @@ def more_members(case: WaitingCase) -> StartChange | None:
     template = replace(members[0], node="", phase="Pending")
     numbered_ids = ((f"{template.uid}:{n}", f"{template.name}:{n}") for n in range(missing_count))
     copies = (replace(template, uid=Uid(uid), name=name) for uid, name in numbered_ids)
-    complete_group = replace(case.group, waiting=(*case.group.waiting, *copies))
+    complete_group = replace(case.group, waiting_pods=(*case.group.waiting_pods, *copies))
     return case.start_change(text, with_group(case.snapshot, complete_group))
 
 
@@ -130,11 +131,11 @@ def smaller_requests(case: WaitingCase) -> StartChange | None:
     if not requests or any(amounts is None for amounts in requests.values()):
         return None
     shapes = {shape: Shape(amounts or {}, shape.constraints) for shape, amounts in requests.items()}
-    waiting = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting)
+    pods = tuple(replace(pod, shape=shapes.get(pod.shape, pod.shape)) for pod in case.group.waiting_pods)
     spec = case.group.spec
     if spec.owner_name:  # Muster computed minResources from the requests
         spec = replace(spec, min_resources={})
-    changed_snapshot = with_group(case.snapshot, replace(case.group, waiting=waiting, spec=spec))
+    changed_snapshot = with_group(case.snapshot, replace(case.group, waiting_pods=pods, spec=spec))
     texts = [
         f"{amounts_text({name: n})} per member instead of {show(name, shape.requests[name])}"
         for shape, amounts in requests.items()
@@ -189,14 +190,14 @@ def timeouts_reset(case: WaitingCase) -> StartChange:
 
 def local_queue_resumed(case: WaitingCase) -> StartChange | None:
     """Return the change that the group's LocalQueue is resumed."""
-    local_queue_ = case.group.local_queue
-    if local_queue_ is None or not local_queue_.stop_policy:
+    local_queue = case.group.local_queue
+    if local_queue is None or not local_queue.stop_policy:
         return None
-    groups = [group for group in case.snapshot.groups.values() if group.local_queue == local_queue_]
+    groups = [group for group in case.snapshot.groups.values() if group.local_queue == local_queue]
     snapshot = with_groups(
-        case.snapshot, (replace(group, local_queue=replace(local_queue_, stop_policy="")) for group in groups)
+        case.snapshot, (replace(group, local_queue=replace(local_queue, stop_policy="")) for group in groups)
     )
-    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local_queue_.key}", snapshot)
+    return case.start_change(f"with spec.stopPolicy None in LocalQueue {local_queue.key}", snapshot)
 
 
 def more_capability(case: WaitingCase) -> StartChange | None:
@@ -205,10 +206,9 @@ def more_capability(case: WaitingCase) -> StartChange | None:
     The new capability covers the usage of the queue, the missing members of the group, and groups ahead.
     """
     requests = missing(case.group).requests
-    for name in queues_above(case.decisions, case.group.queue):
-        record, (held_or_needed, steps) = case.snapshot.queues[name].record, _in_subtree(case, name)
+    for name in queue_path(case.decisions, case.group.queue):
+        record, (held_or_needed, steps) = case.snapshot.queues[name].record, _subtree_needs(case, name)
         old_capability = record.capability or {}
-
         new_capability = {
             resource: held_or_needed.get(resource, 0) + requests[resource]
             for resource, amount in old_capability.items()
@@ -253,7 +253,7 @@ def _least_capability(
 def flavor_capability(case: WaitingCase) -> StartChange | None:
     """Return the change that the capability of one flavor is raised."""
     requests = missing(case.group).requests
-    for name in queues_above(case.decisions, case.group.queue):
+    for name in queue_path(case.decisions, case.group.queue):
         record, flavor_shares = case.snapshot.queues[name].record, case.decisions.queues[name].flavors
         for number, flavor in enumerate(record.flavors):
             limits = flavor.amounts.get("capability", {})
@@ -271,15 +271,15 @@ def flavor_capability(case: WaitingCase) -> StartChange | None:
     return None
 
 
-def _in_subtree(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
+def _subtree_needs(case: WaitingCase, queue: str) -> tuple[Resources, Resources]:
     """Return the amounts that groups of a queue and of queues below it hold or need, and search steps.
 
-    A step is the greatest common divisor of the requests of all pods that are to start.
+    A search step is the greatest common divisor of the requests of all pods that are to start.
     """
     held_or_needed, steps = dict(case.decisions.queues[queue].allocated), dict[str, int]()
     for decision in case.decisions.groups.values():
-        if decision.plan and queue in queues_above(case.decisions, decision.queue):
-            for pod in case.snapshot.groups[decision.key].waiting:
+        if decision.plan and queue in queue_path(case.decisions, decision.queue):
+            for pod in case.snapshot.groups[decision.key].waiting_pods:
                 for name, amount in pod.shape.requests.items() if pod.uid in decision.plan else ():
                     held_or_needed[name] = held_or_needed.get(name, 0) + amount
                     steps[name] = gcd(steps.get(name, 0), amount)
@@ -292,21 +292,21 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
         return None
     record, size = case.queue, len(missing(case.group).members)
     for field, scope in (("queue", ""), ("user", " of each user"), ("namespace", " of each namespace")):
-        limit: Limit = getattr(record.limits, field)
-        for kind, now, max_raise in (("groups", limit.groups, 1), ("pods", limit.pods, size)):
-            if now is None:
+        limits: Limit = getattr(record.limits, field)
+        for kind, n, max_raise in (("groups", limits.groups, 1), ("pods", limits.pods, size)):
+            if n is None:
                 continue
-            raised = _raise_needed(case, record, field, kind, now, max_raise)
+            raised = _needed_raise(case, record, field, kind, n, max_raise)
             if raised is not None:
-                text = f"with a limit of {now + raised} {kind}{scope} instead of {now} in queue {record.name}"
+                text = f"with a limit of {n + raised} {kind}{scope} instead of {n} in queue {record.name}"
                 return StartChange(text)
     return None
 
 
-def _raise_needed(
+def _needed_raise(
     case: WaitingCase, record: QueueRecord, field: str, kind: str, limit_now: int, max_raise: int
 ) -> int | None:
-    """Return by how much a limit must be raised, up to `max_raise`.
+    """Return by how much a limit must be raised for the group to start, up to `max_raise`.
 
     None means that such a raise does not help.
     """
@@ -352,7 +352,7 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
 
     Holders on the group's reserved nodes come first, as in its messages.
     """
-    holders = sorted(case.evictable_holders(), key=_smallest_first)
+    holders = sorted(case.evictable_holders(), key=_size_key)
     if (reservation := case.decision.reservation) is not None:
         nodes, snapshot = frozenset(reservation.nodes.values()), case.snapshot
 
@@ -363,20 +363,20 @@ def ends_for_capacity(case: WaitingCase) -> StartChange | None:
             return pod is None or pod.node not in nodes
 
         holders.sort(key=is_elsewhere)
-    return _end_of(case, holders, "ends", "end", needs_capacity=True)
+    return _fewest_ends(case, holders, "ends", "end", needs_capacity=True)
 
 
 def ends_in_queue(case: WaitingCase) -> StartChange | None:
     """Return the change that groups of the queue or of its siblings end."""
-    holders = sorted(case.queue_holders(), key=_smallest_first)
+    holders = sorted(case.queue_holders(), key=_size_key)
     holders.sort(key=lambda holder: holder.queue != case.group.queue)
-    return _end_of(case, holders, "ends", "end")
+    return _fewest_ends(case, holders, "ends", "end")
 
 
 def groups_ahead_end(case: WaitingCase) -> StartChange | None:
     """Return the change that groups ahead have started and ended, or are deleted."""
     holders = case.holders(Reason.BEHIND_OTHERS)
-    return _end_of(
+    return _fewest_ends(
         case, holders, "has started and ended, or is deleted", "have started and ended, or are deleted"
     )
 
@@ -384,7 +384,7 @@ def groups_ahead_end(case: WaitingCase) -> StartChange | None:
 def reservations_end(case: WaitingCase) -> StartChange | None:
     """Return the change that groups with a reservation no longer wait and leave their nodes."""
     holders = case.holders(Reason.RESERVED)
-    return _end_of(
+    return _fewest_ends(
         case, holders, "no longer waits and leaves its nodes", "no longer wait and leave their nodes"
     )
 
@@ -392,7 +392,7 @@ def reservations_end(case: WaitingCase) -> StartChange | None:
 def claims_end(case: WaitingCase) -> StartChange | None:
     """Return the change that groups that claim capacity no longer wait."""
     holders = case.holders_by_decision(lambda decision: decision.claims_capacity)
-    return _end_of(case, holders, "no longer waits", "no longer wait")
+    return _fewest_ends(case, holders, "no longer waits", "no longer wait")
 
 
 def victims_gone(case: WaitingCase) -> StartChange | None:
@@ -403,33 +403,33 @@ def victims_gone(case: WaitingCase) -> StartChange | None:
     gone_uids = {pod.uid for group in case.snapshot.groups.values() for pod in group.departing_pods}
     gone_uids |= case.snapshot.other_pods.leaving.keys()
     holders = list(case.victims())
-    which_pods = f"evicted for it are gone: {_names_of(holders)}" if holders else "that leave are gone"
+    which_pods = f"evicted for it are gone: {_holders_text(holders)}" if holders else "that leave are gone"
     return case.start_change(f"once the pods {which_pods}", without_pods(case.snapshot, victims | gone_uids))
 
 
-def _end_of(
+def _fewest_ends(
     case: WaitingCase,
     candidates: Sequence[Holder],
     singular_verb: str,
     plural_verb: str,
     needs_capacity: bool = False,
 ) -> StartChange | None:
-    """Return the change that one candidate ends, or otherwise the fewest candidates that suffice."""
+    """Return the change that one candidate ends. If no candidate suffices alone, the fewest of them end."""
 
-    def remove_holders(holders: Sequence[Holder]) -> Snapshot:
-        groups = frozenset(holder.group for holder in holders if holder.group)
-        pods = frozenset(holder.uid for holder in holders if holder.uid)
+    def remove_holders(removed: Sequence[Holder]) -> Snapshot:
+        groups = frozenset(holder.group for holder in removed if holder.group)
+        pods = frozenset(holder.uid for holder in removed if holder.uid)
         return snapshot_without(case.snapshot, groups, pods)
 
-    chosen_holders = case.trial.smallest_set(candidates, remove_holders, needs_capacity)
-    if not chosen_holders:
+    holders = case.trial.smallest_set(candidates, remove_holders, needs_capacity)
+    if not holders:
         return None
-    text = f"once {_names_of(chosen_holders)} {singular_verb if len(chosen_holders) == 1 else plural_verb}"
-    return StartChange(text, ends=tuple(holder.name for holder in chosen_holders))
+    text = f"once {_holders_text(holders)} {singular_verb if len(holders) == 1 else plural_verb}"
+    return StartChange(text, ends=tuple(holder.name for holder in holders))
 
 
-def _names_of(holders: Sequence[Holder]) -> str:
-    """Return the holders as a part of a sentence, with their numbers of pods."""
+def _holders_text(holders: Sequence[Holder]) -> str:
+    """Return the names of holders as a part of a sentence, with their numbers of pods."""
     texts: list[str] = []
     for holder in holders:
         remarks = ["1 pod" if holder.pods == 1 else f"{holder.pods} pods"] if holder.group else []
@@ -441,7 +441,7 @@ def _names_of(holders: Sequence[Holder]) -> str:
     return listed(texts, _MAX_LISTED_NAMES)
 
 
-def _smallest_first(holder: Holder) -> tuple[bool, bool, int, str]:
+def _size_key(holder: Holder) -> tuple[bool, bool, int, str]:
     """Return the sort key of holders: departing holders first, then groups, then other pods."""
     name = holder.called or holder.name
     return holder.deleting < holder.pods, not holder.group, holder.pods, name

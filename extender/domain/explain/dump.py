@@ -1,6 +1,6 @@
 """Dump: the snapshot of the latest decisions, and these decisions, so that developers can repeat them.
 
-A dump can have pseudonyms instead of names. The types of fields decide how records are written as JSON:
+A dump can have pseudonyms instead of names. Records are written as JSON by the types of their fields:
 
 - A record is an object without the fields that have their default.
 - A mapping is a list of pairs if its keys are not texts.
@@ -41,11 +41,11 @@ _Conversion = Callable[[Any], Any]
 
 
 class Misread(ValueError):
-    """Error: a field of a dump cannot be read. The message names the field."""
+    """Error: a part of a dump cannot be read. The message names the part."""
 
 
 class Form(NamedTuple):
-    """Form of the values of one type. If `read` raises any error, the value cannot be read."""
+    """Conversions of the values of one type. If `read` raises any error, the value cannot be read."""
 
     write: _Conversion
     read: _Conversion
@@ -119,7 +119,7 @@ class Forms:
             forms = self._forms  # a type that contains itself looks up its form later
             forms[kind] = Form(lambda value: forms[kind].write(value), lambda text: forms[kind].read(text))
             form = self._make_form(kind)
-            self._forms[kind] = Form(_packed(form.write), form.read) if kind in _FREQUENT_TYPES else form
+            self._forms[kind] = Form(_encoded(form.write), form.read) if kind in _FREQUENT_TYPES else form
         return self._forms[kind]
 
     def _as_other_type(self, other_type: Any, write: _Conversion, read: _Conversion) -> Form:
@@ -218,8 +218,8 @@ def _fields_of(kind: Any) -> Sequence[tuple[str, Any, object]]:
     return result
 
 
-def _packed(write: _Conversion) -> _Conversion:
-    """Return the function with its result encoded as JSON."""
+def _encoded(write: _Conversion) -> _Conversion:
+    """Return a conversion that also encodes the result as JSON."""
     return lambda value: msgspec.Raw(msgspec.json.encode(write(value)))
 
 
@@ -288,7 +288,7 @@ class DumpFile(msgspec.Struct, frozen=True, kw_only=True):
     muster: str  # version of Muster that wrote the file; other versions refuse it
     python: str
     taken: str  # time of the snapshot, as a timestamp
-    slept: int  # number of decisions that the cycle took over from the previous cycle
+    slept: int  # number of groups that the cycle did not evaluate
     renamed: bool = False  # whether names are hashed, and decisions made again
     otherwise: int = 0  # number of groups with another decision after renaming
     configuration: Mapping[str, Any]
@@ -316,7 +316,7 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
         muster=versions["muster"],
         python=versions["python"],
         taken=timestamp_at(snapshot.epoch + snapshot.now),
-        slept=len(snapshot.groups) - len(carried_facts.evaluated.cycle.decided),
+        slept=len(snapshot.groups) - len(carried_facts.evaluated.cycle.decisions),
         configuration=configuration,
         decisions=forms.write(Decisions, _without_history(decisions)),
         snapshot=forms.write(Snapshot, snapshot),
@@ -367,8 +367,8 @@ class Replay(msgspec.Struct, frozen=True):
 def replay(snapshot: Snapshot, old: Decisions) -> Replay:
     """Decide without a previous cycle, then again after that cycle, and compare both results with `old`."""
     decisions = decide(snapshot)
-    repeat = decide(replace(snapshot, version=snapshot.version + 1), decisions)
-    is_same = as_bytes(old) == as_bytes(decisions) == as_bytes(replace(repeat, version=decisions.version))
+    repeated = decide(replace(snapshot, version=snapshot.version + 1), decisions)
+    is_same = as_bytes(old) == as_bytes(decisions) == as_bytes(replace(repeated, version=decisions.version))
     return Replay(is_same, differences(old, decisions), decisions)
 
 
@@ -415,9 +415,9 @@ class Pseudonyms:
         self._pseudonym_by_part: dict[str, str] = {word[0]: word[0] for word in words}
 
     def __call__(self, text: str) -> str:
-        return _TEXT_PART.sub(self._part, text)
+        return _TEXT_PART.sub(self._rename_part, text)
 
-    def _part(self, match: re.Match[str]) -> str:
+    def _rename_part(self, match: re.Match[str]) -> str:
         """Return a part of a text unchanged if it reveals nothing, and otherwise its pseudonym."""
         part = match[0]
         if match["kept"] or part.lstrip("-").isdecimal():
@@ -440,13 +440,13 @@ def rename_dump(original: Dump, hash_part: Callable[[str], str]) -> bytes:
 
     Decisions may differ where the order depends on names.
     """
-    names = Pseudonyms(hash_part, original.snapshot.dimensions)
-    forms, new_forms = Forms(rename=names), Forms()
+    rename = Pseudonyms(hash_part, original.snapshot.dimensions)
+    forms, new_forms = Forms(rename=rename), Forms()
     snapshot = msgspec.json.encode(forms.write(Snapshot, original.snapshot))
     new_forms.read_shapes(shapes := forms.write_shapes())
     decisions = decide(new_forms.read(Snapshot, msgspec.json.decode(snapshot)))
     pairs = (
-        (old, decisions.groups.get(GroupKey(names(key)))) for key, old in original.decisions.groups.items()
+        (old, decisions.groups.get(GroupKey(rename(key)))) for key, old in original.decisions.groups.items()
     )
     return msgspec.json.encode(
         replace(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from extender.api.objects.queues import Estimate
 from extender.api.units import listed
 from extender.domain.explain.changes import smallest_change
-from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queues_above
+from extender.domain.explain.holders import Holder, StartChange, WaitingCase, queue_path
 from extender.domain.model.evictions import EvictionCause, ReclaimVictim
 from extender.domain.model.reasons import CAPACITY_REASONS, NOT_RECLAIMED_TEXT, Verdict
 from extender.domain.model.records import GroupKey
@@ -55,13 +55,13 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def work_of(decisions: Decisions) -> int:
-    """Return the work of one cycle: the number of groups and nodes, and the looks for affinity terms.
+    """Return the work of one cycle that evaluates all groups.
 
-    The estimate is the work of the last cycle that evaluated all groups.
+    The work is the number of groups and nodes, plus the looks for affinity terms in the last cycle.
     """
-    if (memory := carried_facts_of(decisions)) is None:
+    if (facts := carried_facts_of(decisions)) is None:
         return 0
-    snapshot, looks = memory.snapshot, memory.evaluated.cycle.spent_effort
+    snapshot, looks = facts.snapshot, facts.evaluated.cycle.spent_effort
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS_PER_NODE)
 
 
@@ -70,7 +70,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) ->
 
     `work` is the limit of the work of all trial cycles together, as `work_of` counts work.
     """
-    decision, memory = decisions.groups.get(key), carried_facts_of(decisions)
+    decision, facts = decisions.groups.get(key), carried_facts_of(decisions)
     if decision is None:
         return None
     queue = decisions.queues.get(decision.queue)
@@ -85,21 +85,21 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) ->
         position=decision.position,
         waiting=queue.waiting if queue else 0,
     )
-    group = memory.snapshot.groups.get(key) if memory is not None else None
-    if memory is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
+    group = facts.snapshot.groups.get(key) if facts is not None else None
+    if facts is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
         return explanation
-    case = WaitingCase(memory.snapshot, decisions, group, work // work_of(decisions))
+    case = WaitingCase(facts.snapshot, decisions, group, work // work_of(decisions))
     holders = case.holders(reason)
-    change, obstacle = None, ""
+    change, why_not = None, ""
     with suppress(Exception):  # after an error, the explanation has fewer parts
-        obstacle = _why_not_reclaimed(case, memory.evaluated.cycle) if reason in CAPACITY_REASONS else ""
+        why_not = _why_not_reclaimed(case, facts.evaluated.cycle) if reason in CAPACITY_REASONS else ""
         change = smallest_change(case)
     return replace(
         explanation,
         ahead=case.groups_ahead(_MAX_LISTED_GROUPS),
         holders=tuple(holders[:_MAX_HOLDERS]),
         more_holders=max(len(holders) - _MAX_HOLDERS, 0),
-        reserved=obstacle,
+        reserved=why_not,
         change=change,
     )
 
@@ -110,7 +110,7 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     There are two reasons: its queue would be above its own share, or disruption budgets protect the victims.
     """
     snapshot, group, shares = case.snapshot, case.group, cycle.budget.shares
-    ancestors = queues_above(case.decisions, group.queue)
+    ancestors = queue_path(case.decisions, group.queue)
     borrowers = {name for name, decision in case.decisions.queues.items() if decision.borrowed} - {*ancestors}
     infos = (snapshot.queues[name] for name in borrowers & snapshot.queues.keys())
     if case.queue is None or not any(info.record.reclaimable for info in infos):
@@ -125,20 +125,20 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     rules, ready_at = case.queue.preemption, ready_since(group)
     instant = snapshot.instant(ready_at) + max(rules.after, rules.at_most) if ready_at else snapshot.now
     later = replace(snapshot, now=max(instant, snapshot.now))  # the losses of victims no longer count by then
-    outcome = case.trial.decision(later)
-    if outcome is None or outcome.verdict is not Verdict.WAITING or outcome.reclaim is not None:
+    decision = case.trial.decision(later)
+    if decision is None or decision.verdict is not Verdict.WAITING or decision.reclaim is not None:
         return ""
     if is_above_share:
         return f"queue {group.queue} would hold {excess_texts[0]} that it deserves, {NOT_RECLAIMED_TEXT}"
-    outcome = case.trial.decision(replace(later, disruption_budgets={}))
-    return _protecting_budgets(snapshot, outcome.reclaim.victims) if outcome and outcome.reclaim else ""
+    decision = case.trial.decision(replace(later, disruption_budgets={}))
+    return _protecting_budgets(snapshot, decision.reclaim.victims) if decision and decision.reclaim else ""
 
 
 def _protecting_budgets(snapshot: Snapshot, victims: Sequence[ReclaimVictim]) -> str:
     """Return a text about the budgets that protect the victims; empty if there are none."""
     groups = {victim.group: snapshot.groups[victim.group] for victim in victims if victim.group}
     other_pods = (snapshot.other_pods.get(victim.uid) for victim in victims if not victim.group)
-    pods = [*(pod for group in groups.values() for pod in group.placed), *filter(None, other_pods)]
+    pods = [*(pod for group in groups.values() for pod in group.placed_pods), *filter(None, other_pods)]
     protected_uids = {
         victim.uid
         for victim in victims

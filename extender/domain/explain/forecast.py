@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from extender.api.keys import RUN_TIME
 from extender.api.units import listed
-from extender.domain.explain.future import EndOf, Future, Method
+from extender.domain.explain.future import FindEnd, Future, Method
 from extender.domain.explain.holders import WaitingCase
 from extender.domain.explain.hypotheses import placements
 from extender.domain.model.reasons import REASONS_ENDED_BY_OTHERS, Reason, Verdict
@@ -77,12 +77,12 @@ def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None,
 
     `cycles` limits the number of cycles in each simulated course of events.
     """
-    memory = carried_facts_of(decisions)
+    facts = carried_facts_of(decisions)
     waiting_keys = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]
-    if memory is None or not waiting_keys:
+    if facts is None or not waiting_keys:
         return {}
-    unknown_texts = dict.fromkeys(_groups_further_back(memory), _LIMIT_TEXT)
-    snapshot = _snapshot_without(memory.snapshot, unknown_texts)
+    unknown_texts = dict.fromkeys(_groups_too_far_back(facts), _LIMIT_TEXT)
+    snapshot = _shortened_snapshot(facts.snapshot, unknown_texts)
     laws = RunLaws(snapshot)
     starts: list[Mapping[GroupKey, float]] = []
     reclaim_counts = Counter[GroupKey]()  # number of futures with a reclaim, by group
@@ -91,8 +91,8 @@ def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None,
         yield
         future.step()  # this step makes the first decisions
         yield
-        is_cut = yield from _run_until_started(future, set(waiting_keys).difference(unknown_texts), cycles)
-        causes = _Causes(future, is_cut)
+        is_ended = yield from _run_until_started(future, set(waiting_keys).difference(unknown_texts), cycles)
+        causes = _Causes(future, is_ended)
         for key in waiting_keys:
             if key not in future.starts and key not in unknown_texts:
                 old_count = causes.examined_count
@@ -108,26 +108,26 @@ def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None,
             forecast_by_key[key] = ExpectedStart(made_at, unknown=unknown_texts[key])
             continue
         instants = [starts_of_future[key] for starts_of_future in starts]
-        is_learnt = any(at >= learnt_at for at, learnt_at in zip(instants, laws.learnt_from, strict=True))
+        is_empirical = any(at >= learnt_at for at, learnt_at in zip(instants, laws.learnt_ends, strict=True))
         earliest, *_, latest = sorted_instants = sorted(instants)
-        method = Method.LEARNT if is_learnt else Method.DECLARED
+        method = Method.LEARNT if is_empirical else Method.DECLARED
         if reclaim_counts[key] > FUTURES // 2:
             method = Method.RECLAIM
         forecast_by_key[key] = ExpectedStart(made_at, earliest, sorted_instants[FUTURES // 2], latest, method)
     return forecast_by_key
 
 
-def _groups_further_back(memory: CarriedFacts) -> Iterator[GroupKey]:
-    """Yield the groups that are too far back in line for the forecast and have no members on nodes."""
-    for line in memory.lines.values():
-        kinds = set[Signature]()
+def _groups_too_far_back(facts: CarriedFacts) -> Iterator[GroupKey]:
+    """Yield the groups without members on nodes that are too far back in line for a forecast."""
+    for line in facts.lines.values():
+        signatures = set[Signature]()
         for place, group in enumerate(line):
-            kinds.add(missing(group).signature)
-            if (place >= _MAX_POSITION or len(kinds) > _MAX_KINDS) and not placements(group):
+            signatures.add(missing(group).signature)
+            if (place >= _MAX_POSITION or len(signatures) > _MAX_KINDS) and not placements(group):
                 yield group.key
 
 
-def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
+def _shortened_snapshot(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     """Return the snapshot without some groups, but with their requests.
 
     In each queue, one group that never becomes whole requests as much as all removed groups. Therefore, the
@@ -136,16 +136,16 @@ def _snapshot_without(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapsho
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     groups_by_queue = defaultdict[str, list[GroupInfo]](list)
     for group in (snapshot.groups[key] for key in keys):
-        if group.missing_request and group.waiting:
+        if group.missing_request and group.waiting_pods:
             groups_by_queue[group.queue].append(group)
     for first, *other_groups in groups_by_queue.values():
         requests = total(group.pending_requests for group in (first, *other_groups))
-        pod = first.waiting[0]
+        pod = first.waiting_pods[0]
         pod = replace(pod, shape=Shapes().with_requests(pod.shape, requests), is_expected=False)
         spec = replace(first.spec, min_resources={}, composite=None)
         group = replace(first, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
         group = replace(group, job=replace(first.job, is_managed=False))
-        groups[first.key] = replace(group, waiting=(pod,), planned={}, attempts={})
+        groups[first.key] = replace(group, waiting_pods=(pod,), planned_nodes={}, attempts={})
     return replace(snapshot, groups=groups)
 
 
@@ -166,10 +166,10 @@ class _Causes:
     examined.
     """
 
-    def __init__(self, future: Future, is_cut: bool) -> None:
+    def __init__(self, future: Future, is_ended: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
         self._endless_keys = future.endless_groups
-        self._is_cut = is_cut
+        self._is_ended = is_ended
         self._cause_by_key: dict[object, str] = {}
 
     @property
@@ -184,7 +184,7 @@ class _Causes:
             return "its next decision is unknown"
         if decision.reason not in REASONS_ENDED_BY_OTHERS:
             return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
-        if self._is_cut:
+        if self._is_ended:
             return _LIMIT_TEXT
         equality_key = (group.queue, decision.reason, missing(group).signature)
         if equality_key not in self._cause_by_key:
@@ -225,7 +225,7 @@ class RunLaw(NamedTuple):
     median_seconds: float  # median
     deviation: float  # standard deviation of the logarithm
     limit: float  # run time limit of Kubernetes; infinite if there is none
-    is_learnt: bool  # whether the law follows from earlier runs
+    is_empirical: bool  # whether the law follows from earlier runs
 
     def end(self, chance: float, started_at: float, now: float) -> RunEnd:
         """Return the expected end of a run as of `now`, at the quantile `chance` (from 0 to 1).
@@ -250,15 +250,15 @@ class RunLaws:
     the wider is the distribution: virtual runs with the usual deviation are counted, too.
 
     Attributes:
-        learnt_from: For each future, the end of the first run with a learned law.
+        learnt_ends: For each future, the earliest end of a run whose law follows from earlier runs.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._history = snapshot.history
         self._laws: dict[GroupKey, RunLaw | None] = {}
-        self.learnt_from = [inf] * FUTURES
+        self.learnt_ends = [inf] * FUTURES
 
-    def ends_in_future(self, number: int) -> EndOf:
+    def ends_in_future(self, number: int) -> FindEnd:
         """Return a function that returns the ends of runs in the future with this number."""
 
         def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
@@ -267,8 +267,8 @@ class RunLaws:
             if law is None:
                 return RunEnd(inf, is_known=False)
             end = law.end(_quantile_of(group.key, number), min(since, now), now)
-            if law.is_learnt:
-                self.learnt_from[number] = min(self.learnt_from[number], end.at)
+            if law.is_empirical:
+                self.learnt_ends[number] = min(self.learnt_ends[number], end.at)
             return end
 
         return end_of
@@ -284,12 +284,12 @@ class RunLaws:
         declared_seconds, history = group.spec.run_time, self._history
         limit = inf if group.run_limit is None else max(group.run_limit, _MIN_RUN_SECONDS)
         if declared_seconds is not None:
-            median_seconds = max(declared_seconds, _MIN_RUN_SECONDS)
-            runs = [median_seconds * ratio for ratio in history.stretches.get(group.spec.series, ())]
-            return _empirical_law(runs, limit) or RunLaw(median_seconds, _AS_DECLARED, limit, is_learnt=False)
+            seconds = max(declared_seconds, _MIN_RUN_SECONDS)
+            runs = [seconds * ratio for ratio in history.stretches.get(group.spec.series, ())]
+            return _empirical_law(runs, limit) or RunLaw(seconds, _AS_DECLARED, limit, is_empirical=False)
         if (learnt_law := _empirical_law(history.run_times.get(kind_of(group), ()), limit)) is not None:
             return learnt_law
-        return None if limit == inf else RunLaw(limit, _AS_DECLARED, limit, is_learnt=False)
+        return None if limit == inf else RunLaw(limit, _AS_DECLARED, limit, is_empirical=False)
 
 
 def _empirical_law(run_times: Sequence[float], limit: float) -> RunLaw | None:
@@ -302,7 +302,7 @@ def _empirical_law(run_times: Sequence[float], limit: float) -> RunLaw | None:
     freedom = count - 1 + _VIRTUAL_RUNS
     # the deviation of the next run includes the uncertainty of the mean
     deviation = sqrt(square_sum / freedom * (1.0 + 1.0 / count)) * (1.0 + 0.7 / freedom)
-    return RunLaw(exp(mean_log), deviation, limit, is_learnt=True)
+    return RunLaw(exp(mean_log), deviation, limit, is_empirical=True)
 
 
 def _quantile_of(key: GroupKey, number: int) -> float:
@@ -327,8 +327,8 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         """
         factors_by_method: dict[Method, _Factors] = {}
         for method in Method:
-            of_method = [item for (each_method, _), item in self.factors.items() if each_method is method]
-            p10, p50, p90 = map(median, zip(_EXACT_FACTORS, _EXACT_FACTORS, *of_method, strict=True))
+            factors = [item for (each_method, _), item in self.factors.items() if each_method is method]
+            p10, p50, p90 = map(median, zip(_EXACT_FACTORS, _EXACT_FACTORS, *factors, strict=True))
             factors_by_method[method] = p10, p50, p90
         return factors_by_method
 
@@ -336,12 +336,12 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         return self.factors.get((method, _namespace(key))) or self._default_factors[method]
 
     def corrected(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
-        """Return the forecast with its times corrected by the factors of its namespace."""
+        """Return the forecast with its times corrected by the factors of the group's namespace."""
         if not forecast.is_known:
             return forecast
         start, instants = forecast.made_at, (forecast.p10, forecast.p50, forecast.p90)
         factors = self._factors_of(key, forecast.method)
-        p10, p50, p90 = sorted(start + (at - start) * by for at, by in zip(instants, factors, strict=True))
+        p10, p50, p90 = sorted(start + (at - start) * n for at, n in zip(instants, factors, strict=True))
         return replace(forecast, p10=p10, p50=p50, p90=p90)
 
     def after(self, key: GroupKey, forecast: ExpectedStart, start: float) -> "Calibration":
@@ -352,8 +352,8 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
         if not forecast.is_known:
             return self
         new_factors, instants = list[float](), (forecast.p10, forecast.p50, forecast.p90)
-        for factor, when, share in zip(self._factors_of(key, forecast.method), instants, _PARTS, strict=True):
-            step = share if start > max(when, forecast.made_at + MIN_DEVIATION) else share - 1.0
+        for factor, at, part in zip(self._factors_of(key, forecast.method), instants, _PARTS, strict=True):
+            step = part if start > max(at, forecast.made_at + MIN_DEVIATION) else part - 1.0
             new_factors.append(min(max(factor * exp(_STEP * step), 1.0 / _MAX_FACTOR), _MAX_FACTOR))
         p10, p50, p90 = new_factors
         new_key = forecast.method, _namespace(key)

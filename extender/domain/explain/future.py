@@ -35,12 +35,12 @@ from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.jobs import JobRecord
 from extender.domain.snapshot.snapshot import Limits, Snapshot, clock_time_of
-from extender.domain.snapshot.wholeness import running_since, whole
+from extender.domain.snapshot.wholeness import is_whole_with, running_since
 
 _QUIET = 3600.0  # seconds without events after which no further change is expected
 _LAST_SECOND = 253_402_300_799.0  # the last second that a timestamp can express
 
-EndOf = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its start, and the present time
+FindEnd = Callable[[GroupInfo, float, float], RunEnd]  # arguments: the group, its start, and the present time
 
 
 class Method(StrEnum):
@@ -82,7 +82,7 @@ class _Action(NamedTuple):
     act: Callable[[], object]
 
 
-class Followed(NamedTuple):
+class PodChanges(NamedTuple):
     """Pods that decisions started or removed."""
 
     started: list[PodRecord]
@@ -104,12 +104,12 @@ class VirtualCluster:
     def __init__(
         self, ownership: Ownership, limits: Limits, began_at: float, epoch: float, step: TimeStep
     ) -> None:
-        self.now = self.began_at = self.last = began_at  # `last`: time of the last action
+        self.now = self.began_at = self.last_at = began_at  # `last_at`: time of the last action
         self.ledger = Ledger(ownership, limits, lambda: self.now, wall_clock=lambda: epoch + self.now)
         self.cycles = 0
         self._epoch, self._step = epoch, step
         self._actions: list[_Action] = []
-        self._order = count()
+        self._numbers = count()
         self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs before their admission
 
     @property
@@ -126,7 +126,7 @@ class VirtualCluster:
 
     def plan(self, at: float, act: Callable[[], object]) -> None:
         """Plan an action for a time."""
-        heapq.heappush(self._actions, _Action(at, next(self._order), act))
+        heapq.heappush(self._actions, _Action(at, next(self._numbers), act))
 
     def advance(self) -> bool:
         """Advance to the next instant with an action or a requested cycle. Return False if there is none.
@@ -137,7 +137,7 @@ class VirtualCluster:
             return False
         self.now, latest_at = span
         while self._actions and self._actions[0].at <= latest_at:
-            self.last = self.now
+            self.last_at = self.now
             heapq.heappop(self._actions).act()
         return True
 
@@ -145,15 +145,14 @@ class VirtualCluster:
         """Return when time alone changes a decision; None if it never does."""
         return self.ledger.decisions.requeue_at
 
-    def _next(self, requeued: float | None) -> tuple[float, float] | None:
+    def _next(self, due: float | None) -> tuple[float, float] | None:
         """Return the next instant, and the latest time of actions that run at it; None if there is none."""
         first_at = self._actions[0].at if self._actions else inf
-        if requeued is not None and requeued <= self.last + (self._step.quiet if self._actions else _QUIET):
-            requeued = max(
-                requeued, self.now + max(self._step.pause, (self.now - self.last) * self._step.pause_ratio)
-            )
-            if requeued < first_at:
-                return requeued, requeued
+        if due is not None and due <= self.last_at + (self._step.quiet if self._actions else _QUIET):
+            pause = max(self._step.pause, (self.now - self.last_at) * self._step.pause_ratio)
+            due = max(due, self.now + pause)
+            if due < first_at:
+                return due, due
         if not self._actions:
             return None
         latest_at = max(first_at, self.began_at + (first_at - self.began_at) * self._step.merge_ratio)
@@ -166,12 +165,12 @@ class VirtualCluster:
         self.cycles += 1
         return snapshot
 
-    def carry_out(self) -> Followed:
+    def carry_out(self) -> PodChanges:
         """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
         undone_uids = [uid for decision in decisions.groups.values() for uid in decision.undo]
         removed = [[*filter(None, map(self.remove, uids))] for uids in (undone_uids, decisions.evictions)]
-        return Followed(self._start(decisions), evicted=removed[1], undone=removed[0])
+        return PodChanges(self._start(decisions), evicted=removed[1], undone=removed[0])
 
     def remove(self, uid: Uid) -> PodRecord | None:
         """Remove a pod, and return its last record. None means that it no longer exists."""
@@ -197,7 +196,7 @@ class VirtualCluster:
         """Return whether a group is whole even if some of its expected pods are not created."""
         group = self.ledger.registry.group(key)
         roles = Counter([*group.standing_roles.values(), *(pod.role for pod in coming_pods)])
-        return group.has_fully_run or whole(group.needs, roles, roles.total())
+        return group.has_fully_run or is_whole_with(group.needs, roles, roles.total())
 
     def start(self, pod: PodRecord, node: str) -> PodRecord:
         """Run a pod on a node from now on. Return the previous record of the pod."""
@@ -263,7 +262,7 @@ class Future(VirtualCluster):
         merge_ratio: As in `TimeStep`.
     """
 
-    def __init__(self, snapshot: Snapshot, end_of: EndOf, merge_ratio: float = 1.005) -> None:
+    def __init__(self, snapshot: Snapshot, end_of: FindEnd, merge_ratio: float = 1.005) -> None:
         step = _COARSE_STEP._replace(merge_ratio=merge_ratio)
         super().__init__(Ownership(frozenset()), snapshot.limits, snapshot.now, snapshot.epoch, step)
         self.restore(snapshot)
@@ -304,18 +303,18 @@ class Future(VirtualCluster):
         changes = self.carry_out()
         self._follow_groups(changes)
         is_event, frees = any(changes), bool(changes.evicted or changes.undone or self._opens_window(changes))
-        self.last = self.now if is_event else self.last
+        self.last_at = self.now if is_event else self.last_at
         if not frees and not self.advance() and not is_event:
             return False
         self._decide()
         return True
 
-    def _opens_window(self, changes: Followed) -> bool:
+    def _opens_window(self, changes: PodChanges) -> bool:
         """Return whether groups that waited for places in the window may start now."""
         decisions = self.decisions.groups.values()
         return bool(changes.started) and any(decision.reason is Reason.WINDOW_FULL for decision in decisions)
 
-    def _follow_groups(self, changes: Followed) -> None:
+    def _follow_groups(self, changes: PodChanges) -> None:
         """Replace removed pods, and plan the ends of groups that have started."""
         removed_pods = [*changes.evicted, *changes.undone]
         self.replace_pods(removed_pods)

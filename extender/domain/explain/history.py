@@ -1,8 +1,8 @@
 """History: waits, runs and evictions, and their sums over a period, by queue, user or namespace.
 
 The recorder (recorder.py) makes the records. The process stores them in memory and, optionally, in a file.
-Durations are in seconds, and times are in seconds since 1970. Amounts are by resource, and are multiplied by
-seconds here.
+Durations are in seconds, and times are in seconds since 1970. Sums of amounts are by resource, and each
+amount is multiplied by the seconds for which it was held.
 """
 
 from collections import defaultdict
@@ -49,11 +49,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
         return False
 
     def up_to(self, now: float) -> Self:
-        """Return the record with its sums up to `now`."""
+        """Return the record with its sums updated to `now`."""
         return self
 
     def ended(self, now: float) -> Self:
-        """Return the record with its sums and its end at `now`."""
+        """Return the record that ends at `now`, with its sums up to then."""
         return replace(self.up_to(now), end=max(now, self.start))
 
 
@@ -89,14 +89,14 @@ OWN = frozenset({Reason.HELD, Reason.NOT_ENOUGH_MEMBERS, Reason.GROUP_NOT_FOUND,
 
 
 class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
-    """Wait of a group until it ran or no longer existed."""
+    """Wait of a group, which ends when the group runs or no longer exists."""
 
     group: str
     until: float
     reason: str = ""  # reason of the wait since `until`; empty if starting or unknown
     waited: Mapping[str, float] = {}  # seconds by reason
     has_started: bool = False  # whether the wait ended because the group ran
-    from_objects: bool = False  # whether it was not observed, but derived from a running group
+    from_objects: bool = False  # whether the wait was not observed, but derived from a running group
 
     @property
     def name(self) -> str:

@@ -35,7 +35,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Change that would start a group."""
+    """Change after which a group would start."""
 
     text: str  # condition for users, which continues `it starts`
     then: str = ""  # why the group would still wait; empty if it starts
@@ -51,7 +51,7 @@ class StartChange(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _NODE_REASONS = (*CAPACITY_REASONS, Reason.REFUSED_BY_SCHEDULER, Reason.QUEUE_SHARE)
 _Filter = Callable[[GroupDecision], bool]
-_position_of = attrgetter("position", "key")
+_position_key = attrgetter("position", "key")
 
 
 class WaitingCase:
@@ -74,7 +74,7 @@ class WaitingCase:
     def holders(self, reason: Reason) -> list[Holder]:
         """Return the holders of the resources that the group lacks by its `reason`."""
         if reason in _NODE_REASONS:
-            return self.largest_first([*self.on_suitable_nodes(), *self.other_holders()])
+            return self.largest_first([*self.holders_on_suitable_nodes(), *self.other_holders()])
         if reason is Reason.QUEUE_CEILING:
             return self.largest_first(self.queue_holders())
         if reason is Reason.RECLAIMING:
@@ -101,7 +101,7 @@ class WaitingCase:
     def groups_ahead(self, limit: int) -> tuple[GroupKey, ...]:
         """Return the first groups ahead of this group."""
         line = filter(self._is_ahead, self.decisions.groups.values())
-        return tuple(decision.key for decision in nsmallest(limit, line, key=_position_of))
+        return tuple(decision.key for decision in nsmallest(limit, line, key=_position_key))
 
     def _is_ahead(self, decision: GroupDecision) -> bool:
         return decision.queue == self.group.queue and 0 < decision.position < self.decision.position
@@ -109,10 +109,10 @@ class WaitingCase:
     def holders_by_decision(self, is_match: _Filter) -> list[Holder]:
         """Return the groups whose decision matches, the next group in line first."""
         other_decisions = (item for item in self.decisions.groups.values() if item.key != self.group.key)
-        matching_decisions = sorted(filter(is_match, other_decisions), key=_position_of)
+        matching_decisions = sorted(filter(is_match, other_decisions), key=_position_key)
         return [self._holder_of_group(self.snapshot.groups[decision.key]) for decision in matching_decisions]
 
-    def on_suitable_nodes(self) -> Iterator[Holder]:
+    def holders_on_suitable_nodes(self) -> Iterator[Holder]:
         """Yield the groups with members on suitable nodes."""
         for group in self.snapshot.groups.values():
             if group.key != self.group.key and any(self._suits(node) for _, node in placements(group)):
@@ -129,7 +129,7 @@ class WaitingCase:
 
         A pod is vital if the cluster depends on it, or if it belongs to its node.
         """
-        yield from self.on_suitable_nodes()
+        yield from self.holders_on_suitable_nodes()
         for holder in self.other_holders():
             pod = self.snapshot.other_pods.get(holder.uid)
             if pod is not None and (pod.deleting or not pod.is_vital):
@@ -137,9 +137,9 @@ class WaitingCase:
 
     def queue_holders(self) -> Iterator[Holder]:
         """Yield running or starting groups of the queue and of its siblings."""
-        queues = {*queues_above(self.decisions, self.group.queue)} - {"root"}
+        queues = {*queue_path(self.decisions, self.group.queue)} - {"root"}
         for group in self.snapshot.groups.values():
-            if group.key == self.group.key or queues.isdisjoint(queues_above(self.decisions, group.queue)):
+            if group.key == self.group.key or queues.isdisjoint(queue_path(self.decisions, group.queue)):
                 continue
             if placements(group) or self.decisions.groups[group.key].verdict is Verdict.STARTING:
                 yield self._holder_of_group(group)
@@ -159,7 +159,7 @@ class WaitingCase:
         """Return the holder of the group's pods that are on nodes or planned."""
         pods = [pod for pod, _ in placements(group)]
         plan = self.decisions.groups[group.key].plan
-        pods += [pod for pod in group.waiting if pod.uid in plan]
+        pods += [pod for pod in group.waiting_pods if pod.uid in plan]
         return self._holder_of_pods(pods, group.key, group)
 
     def _holder_of_pods(self, pods: Sequence[PodRecord], name: str, group: GroupInfo | None = None) -> Holder:
@@ -193,8 +193,8 @@ class WaitingCase:
         return np.logical_or.reduce(masks) if masks else np.zeros(len(self.snapshot.nodes.nodes), np.bool_)
 
 
-def queues_above(decisions: Decisions, queue: str) -> list[str]:
-    """Return a queue and all queues above it."""
+def queue_path(decisions: Decisions, queue: str) -> list[str]:
+    """Return a queue and all queues above it, from the queue to root."""
     names: list[str] = []
     while queue in decisions.queues and queue not in names:
         names.append(queue)

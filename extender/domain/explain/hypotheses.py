@@ -30,7 +30,7 @@ _MAX_SINGLE_TRIALS = 12  # number of candidates that are tried alone before join
 T = TypeVar("T")
 
 
-def with_infos(
+def with_changed_groups(
     snapshot: Snapshot, changed_groups: Mapping[GroupKey, GroupInfo | None], uids: Set[Uid] = frozenset()
 ) -> Snapshot:
     """Return the snapshot with changed groups, and without the pods `uids` of other schedulers.
@@ -49,18 +49,18 @@ def with_infos(
                 continue
             pod_changes += [(pod, node, times) for pod, node in placements(info)]
             if (queue := queues.get(info.queue)) is not None:
-                queues[info.queue] = _queue_with(snapshot, queue, info, times)
+                queues[info.queue] = _updated_queue(snapshot, queue, info, times)
     return replace(
         snapshot,
         groups=groups,
         other_pods=snapshot.other_pods.with_changes(dict.fromkeys(uids)) if uids else snapshot.other_pods,
         queues=queues,
-        capacity=_capacity_with(snapshot, pod_changes),
+        capacity=_updated_capacity(snapshot, pod_changes),
         occupancy=snapshot.occupancy.with_pods(pod_changes),
     )
 
 
-def _queue_with(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
+def _updated_queue(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: int) -> QueueInfo:
     """Return the queue after a group is added (`times` is 1) or removed (`times` is -1)."""
     request = {} if queue.record.stop_policy else group.missing_request
     allocated, requested = dict(queue.allocated), dict(queue.requested)
@@ -75,18 +75,18 @@ def _queue_with(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times: i
 
 def snapshot_without(snapshot: Snapshot, ended_groups: Set[GroupKey], removed_pods: Set[Uid]) -> Snapshot:
     """Return the snapshot without `ended_groups` and without `removed_pods` of other schedulers."""
-    return with_infos(snapshot, dict.fromkeys(ended_groups), removed_pods)
+    return with_changed_groups(snapshot, dict.fromkeys(ended_groups), removed_pods)
 
 
 def without_pods(snapshot: Snapshot, uids: Set[Uid]) -> Snapshot:
-    """Return the snapshot without some pods. A group of which pods remain continues."""
+    """Return the snapshot without some pods. A group continues if it has other pods on nodes."""
     infos: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
         pods = placements(group)
         removed = [placement for placement in pods if placement[0].uid in uids]
         if removed:
             infos[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
-    return with_infos(snapshot, infos, {uid for uid in uids if uid in snapshot.other_pods})
+    return with_changed_groups(snapshot, infos, {uid for uid in uids if uid in snapshot.other_pods})
 
 
 def _without_members(
@@ -96,17 +96,17 @@ def _without_members(
     uids = {pod.uid for pod, _ in members}
     return replace(
         group,
-        placed=tuple(pod for pod in group.placed if pod.uid not in uids),
+        placed_pods=tuple(pod for pod in group.placed_pods if pod.uid not in uids),
         departing_pods=tuple(pod for pod in group.departing_pods if pod.uid not in uids),
         allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in members]),
-        by_pool=_less_by_pool(group.by_pool, snapshot.in_pools(members)),
+        by_pool=_minus_by_pool(group.by_pool, snapshot.in_pools(members)),
     )
 
 
 def placements(group: GroupInfo) -> list[tuple[PodRecord, str]]:
     """Return the members with allocated capacity, with their nodes."""
-    pods_on_nodes = [(pod, pod.node) for pod in (*group.placed, *group.departing_pods) if pod.holds_capacity]
-    return [*pods_on_nodes, *((pod, node) for pod, node in group.assumed)]
+    pairs = [(pod, pod.node) for pod in (*group.placed_pods, *group.departing_pods) if pod.holds_capacity]
+    return [*pairs, *((pod, node) for pod, node in group.assumed_pods)]
 
 
 def with_group(snapshot: Snapshot, group: GroupInfo) -> Snapshot:
@@ -117,7 +117,7 @@ def with_groups(snapshot: Snapshot, changed_groups: Iterable[GroupInfo]) -> Snap
     """Return the snapshot with changed groups, and with the requests of their queues updated."""
     groups, queues = dict(snapshot.groups), dict(snapshot.queues)
     for group in changed_groups:
-        group = replace(group, pending_requests=requests_of(Counter(pod.shape for pod in group.waiting)))
+        group = replace(group, pending_requests=requests_of(Counter(pod.shape for pod in group.waiting_pods)))
         if (queue := queues.get(group.queue)) is not None and not queue.record.stop_policy:
             other_requests = _minus(queue.requested, [groups[group.key].missing_request])
             queues[group.queue] = replace(
@@ -146,7 +146,7 @@ def best_node(snapshot: Snapshot, group: GroupInfo) -> int | None:
     Among equal nodes, the smallest node counts. If no member is missing, the members on nodes count.
     """
     fitting_counts = np.zeros(len(snapshot.nodes.nodes), dtype=np.int64)
-    for shape in missing(group).shapes or {pod.shape for pod in group.placed}:
+    for shape in missing(group).shapes or {pod.shape for pod in group.placed_pods}:
         counts = np.where(snapshot.nodes.suitable_rows(shape), _MAX_COUNT, 0)
         for column, name in enumerate(snapshot.dimensions):
             if amount := shape.requests.get(name, 0):
@@ -192,12 +192,12 @@ def _offered_sum(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, 
     return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 
 
-def _less_by_pool(held: Mapping[str, Resources], minus: Mapping[str, Resources]) -> dict[str, Resources]:
+def _minus_by_pool(held: Mapping[str, Resources], losses: Mapping[str, Resources]) -> dict[str, Resources]:
     """Return by pool the held amounts that remain after others are subtracted."""
-    return {pool: _minus(amounts, [minus.get(pool, {})]) for pool, amounts in held.items()}
+    return {pool: _minus(amounts, [losses.get(pool, {})]) for pool, amounts in held.items()}
 
 
-def _capacity_with(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
+def _updated_capacity(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
     """Return the free capacity after pods are added to nodes (1) or removed from nodes (-1)."""
     capacity, column = snapshot.capacity.copy(), {name: n for n, name in enumerate(snapshot.dimensions)}
     for pod, node, times in pods:
@@ -234,26 +234,27 @@ class Trial:
         self._cycles_left -= 1
         return decide(snapshot).groups.get(self._key)
 
-    def smallest_number(self, max_number: int, change_by: Callable[[int], Snapshot]) -> int | None:
+    def smallest_number(self, max_number: int, make_snapshot: Callable[[int], Snapshot]) -> int | None:
         """Return the smallest number up to `max_number` with which the group starts; None if there is none.
 
-        `change_by` returns the snapshot after a change by a number, which is at least 1.
+        `make_snapshot` returns the snapshot after a change by a number, which is at least 1.
         """
-        if max_number < 1 or not self.starts(change_by(max_number)):
+        if max_number < 1 or not self.starts(make_snapshot(max_number)):
             return None
-        return 1 + bisect_left(range(1, max_number), True, key=lambda n: self.starts(change_by(n)))
+        return 1 + bisect_left(range(1, max_number), True, key=lambda n: self.starts(make_snapshot(n)))
 
     def smallest_set(
-        self, candidates: Sequence[T], apply: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
+        self, candidates: Sequence[T], change: Callable[[Sequence[T]], Snapshot], needs_capacity: bool = False
     ) -> Sequence[T]:
         """Return one of `candidates` that suffices alone, or else a list of candidates that are all needed.
 
-        The result is empty if all candidates together do not suffice. With `needs_capacity`, no cycle is
-        spent if the members of the group lack capacity.
+        `change` returns the snapshot after a change of some candidates. The result is empty if all
+        candidates together do not suffice. With `needs_capacity`, no cycle is spent if the members of the
+        group lack capacity.
         """
 
         def is_enough(picks: Sequence[T]) -> bool:
-            snapshot = apply(picks)
+            snapshot = change(picks)
             need = missing(snapshot.groups[self._key])
             if needs_capacity and not Planner.from_snapshot(snapshot).could_place(need):
                 return False

@@ -140,7 +140,7 @@ class ObservedGroup(PodGroup, frozen=True):
         return reported_verdict(self.status.phase, scheduled.reason) if scheduled else Verdict.UNKNOWN
 
     @property
-    def is_holding(self) -> bool:
+    def is_admitted(self) -> bool:
         """Return whether the group runs or starts."""
         return self.verdict in (Verdict.RUNNING, Verdict.STARTING)
 
@@ -160,7 +160,7 @@ def last_eviction(events: Sequence[EventSummary]) -> EvictionSummary | None:
 
 
 def local_queue_summaries(local_queues: Iterable[LocalQueue]) -> Iterator[LocalQueueSummary]:
-    for local_queue in sorted(local_queues, key=lambda copy: (copy.metadata.namespace, copy.metadata.name)):
+    for local_queue in sorted(local_queues, key=lambda item: (item.metadata.namespace, item.metadata.name)):
         yield _local_queue_summary(local_queue)
 
 
@@ -228,7 +228,7 @@ class RequestSums:
     def of_pods(self, pods: Iterable[Pod]) -> Amounts:
         sums: dict[str, int] = {}
         for pod in pods:
-            add(sums, self._of_pod(pod))
+            add(sums, self._requests_of(pod))
         return in_units(sums)
 
     def forget_all_but(self, pods: Iterable[Pod]) -> None:
@@ -236,7 +236,7 @@ class RequestSums:
         uids = {pod.metadata.uid for pod in pods}
         self._entry_by_uid = {uid: entry for uid, entry in self._entry_by_uid.items() if uid in uids}
 
-    def _of_pod(self, pod: Pod) -> Mapping[str, int]:
+    def _requests_of(self, pod: Pod) -> Mapping[str, int]:
         """Return the requests of a pod; empty if an amount is invalid."""
         uid = pod.metadata.uid
         if (entry := self._entry_by_uid.get(uid)) is None or entry[0] is not pod.spec:
@@ -248,7 +248,7 @@ class RequestSums:
 
 
 def group_summary(
-    group: ObservedGroup, queue: str, pods: Sequence[Pod], line: int, requests: RequestSums, is_job: bool
+    group: ObservedGroup, queue: str, pods: Sequence[Pod], count: int, requests: RequestSums, is_job: bool
 ) -> GroupSummary:
     """Return the summary of a group.
 
@@ -256,14 +256,14 @@ def group_summary(
         group: The group.
         queue: The name of its queue.
         pods: Its members, as far as the user may read them.
-        line: The number of waiting groups of its queue.
+        count: The number of waiting groups of its queue.
         requests: The sums of requests, with their cache.
         is_job: Whether the group represents a job.
     """
     live_pods = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed_pods = [pod for pod in live_pods if pod.spec.node_name]
     status, annotations = group.status, group.metadata.annotations or {}
-    wait = WaitSummary.from_status(group.reason, sentence(group.reason), group.message, group.waiting, line)
+    wait = WaitSummary.from_status(group.reason, sentence(group.reason), group.message, group.waiting, count)
     return GroupSummary(
         namespace=group.namespace,
         name=group.name,

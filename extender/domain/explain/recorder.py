@@ -43,7 +43,7 @@ class _Step(NamedTuple):
 
     def is_new_run(self, info: GroupInfo) -> bool:
         """Return whether all members on nodes began to run after the previous process had stopped."""
-        start_times = (unix_seconds(pod.running_since) for pod in info.placed if pod.holds_capacity)
+        start_times = (unix_seconds(pod.running_since) for pod in info.placed_pods if pod.holds_capacity)
         return self.is_first and min(start_times, default=0.0) > self.since + _SLACK_SECONDS
 
 
@@ -63,8 +63,8 @@ class _Group(NamedTuple):
         key, user = self.info.key, self.info.spec.submitter[:_MAX_USER_LENGTH]
         return {"group": key, "queue": self.decision.queue, "namespace": key.partition("/")[0], "user": user}
 
-    def is_like(self, other_group: "_Group") -> bool:
-        """Return whether both are equal for records. Most decisions differ only in numbers."""
+    def is_alike(self, other_group: "_Group") -> bool:
+        """Return whether both groups have the same records. Most decisions differ only in numbers."""
         old, new = self.decision, other_group.decision
         return (
             old.verdict is new.verdict
@@ -101,9 +101,9 @@ class Recorder:
         for record in sorted(open_records, key=lambda open_record: open_record.start):
             match record:
                 case GroupRun():
-                    self._runs.open[record.group] = record
+                    self._runs.runs[record.group] = record
                 case Wait():
-                    self._waits.open[record.group] = record
+                    self._waits.waits[record.group] = record
 
     def observe(self, decisions: Decisions, snapshot: Snapshot) -> list[AnyRecord]:
         """Return new or changed records. `snapshot` is the snapshot of these decisions."""
@@ -112,30 +112,30 @@ class Recorder:
             return []
         step = _Step(snapshot, now, min(self._seen_at, now) if self._is_first else now, self._is_first)
         records: list[AnyRecord] = []
-        recorded_keys = (*self._runs.open, *self._waits.open) if self._is_first else ()
+        recorded_keys = (*self._runs.runs, *self._waits.waits) if self._is_first else ()
         for key in dict.fromkeys((*decisions.changed_since(previous), *map(GroupKey, recorded_keys))):
-            before = _seen_group(previous, self._infos, key)
+            old = _seen_group(previous, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
-            if group is not None and before is not None and before.is_like(group) and not self._is_first:
+            if group is not None and old is not None and old.is_alike(group) and not self._is_first:
                 continue
-            self._guard(key, partial(self._follow, key, group, step, before is not None, records))
+            self._guard(key, partial(self._follow, key, group, step, old is not None, records))
         records += self._evictions.observe(decisions, step)
         self._last_decisions, self._infos = decisions, snapshot.groups
         self._seen_at, self._is_first = now, False
         return records
 
     def _follow(
-        self, key: GroupKey, group: _Group | None, step: _Step, was_there: bool, records: list[AnyRecord]
+        self, key: GroupKey, group: _Group | None, step: _Step, has_existed: bool, records: list[AnyRecord]
     ) -> None:
         """Add the new or changed records of one group to `records`."""
         self._evictions.record(key, group)
         records += self._runs.observe(key, group, step)
-        records += self._waits.observe(key, group, step, was_there)
+        records += self._waits.observe(key, group, step, has_existed)
 
     @property
     def open(self) -> list[AnyRecord]:
         """Return the records without an end."""
-        return [*self._runs.open.values(), *self._waits.open.values()]
+        return [*self._runs.runs.values(), *self._waits.waits.values()]
 
 
 def _seen_group(decisions: Decisions, infos: Mapping[GroupKey, GroupInfo], key: GroupKey) -> _Group | None:
@@ -147,12 +147,12 @@ class _Runs:
     """Open records of runs."""
 
     def __init__(self) -> None:
-        self.open: dict[str, GroupRun] = {}
+        self.runs: dict[str, GroupRun] = {}
 
     def observe(self, key: GroupKey, group: _Group | None, step: _Step) -> Iterator[GroupRun]:
         """Yield the records of the group's run that begin, change or end with this step."""
         held_amounts = group.info.allocated if group is not None else {}
-        if (run := self.open.get(key)) is None:
+        if (run := self.runs.get(key)) is None:
             if group is not None and held_amounts:
                 yield self._begin(group, step, earliest_start=0.0)
             return
@@ -160,28 +160,28 @@ class _Runs:
         if continues and held_amounts == run.held:
             return
         if continues and step.since - run.start < _MIN_RUN_SECONDS:
-            self.open[key] = replace(run.up_to(step.since), held=held_amounts)
-            yield self.open[key]
+            self.runs[key] = replace(run.up_to(step.since), held=held_amounts)
+            yield self.runs[key]
             return
-        run = self.open.pop(key).ended(step.since)
+        run = self.runs.pop(key).ended(step.since)
         yield replace(run, held={})
         if group is not None and held_amounts:
-            yield self._begin(group, step, earliest_start=run.until, is_same=bool(continues))
+            yield self._begin(group, step, earliest_start=run.until, continues=bool(continues))
 
-    def _begin(self, group: _Group, step: _Step, earliest_start: float, is_same: bool = False) -> GroupRun:
+    def _begin(self, group: _Group, step: _Step, earliest_start: float, continues: bool = False) -> GroupRun:
         """Begin a record of a run.
 
         Args:
             group: The group that runs.
             step: The present step.
             earliest_start: The end of the earlier records.
-            is_same: Whether the group has run without a break since then.
+            continues: Whether the group has run without a break since the earlier records.
         """
         spent_amounts, starts = dict[str, float](), [step.now]
-        if is_same:
+        if continues:
             starts = [step.since]
         elif step.is_first:  # take run times from the objects
-            for pod in (*group.info.placed, *group.info.departing_pods):
+            for pod in (*group.info.placed_pods, *group.info.departing_pods):
                 if pod.holds_capacity:
                     starts.append(max(step.running_since(group.info, pod), earliest_start))
                     for name, amount in pod.shape.requests.items():
@@ -189,7 +189,7 @@ class _Runs:
         start, held_amounts = min(starts), group.info.allocated
         end = step.now if spent_amounts else start
         run = GroupRun(**group.group_fields, start=start, until=end, spent=spent_amounts, held=held_amounts)
-        self.open[run.group] = run
+        self.runs[run.group] = run
         return run
 
 
@@ -197,28 +197,28 @@ class _Waits:
     """Open records of waits."""
 
     def __init__(self) -> None:
-        self.open: dict[str, Wait] = {}
+        self.waits: dict[str, Wait] = {}
 
-    def observe(self, key: GroupKey, group: _Group | None, step: _Step, was_there: bool) -> Iterator[Wait]:
+    def observe(self, key: GroupKey, group: _Group | None, step: _Step, has_existed: bool) -> Iterator[Wait]:
         """Yield the records of the group's wait that begin, change or end with this step."""
-        wait, verdict = self.open.get(key), group.decision.verdict if group is not None else Verdict.ENDED
+        wait, verdict = self.waits.get(key), group.decision.verdict if group is not None else Verdict.ENDED
         if wait is None and group is not None and step.is_first and verdict is Verdict.RUNNING:
             yield from self._waits_from_objects(group, step)
-        is_another = wait is not None and group is not None and not group.owns(wait)
-        if wait is not None and (is_another or verdict not in _WAITING_VERDICTS):
-            del self.open[key]
-            yield self._end_of_wait(wait, None if is_another else group, step)
+        is_earlier = wait is not None and group is not None and not group.owns(wait)
+        if wait is not None and (is_earlier or verdict not in _WAITING_VERDICTS):
+            del self.waits[key]
+            yield self._end_of_wait(wait, None if is_earlier else group, step)
             wait = None
         if group is None or verdict not in _WAITING_VERDICTS:
             return
         reason = group.decision.reason or ""
         if wait is None:
-            begun_at = step.now if was_there else min(group.created or step.now, step.now)
+            begun_at = step.now if has_existed else min(group.created or step.now, step.now)
             wait = Wait(**group.group_fields, start=begun_at, until=begun_at)
         elif wait.reason == reason:
             return
-        self.open[key] = replace(wait.up_to(step.now), reason=reason)
-        yield self.open[key]
+        self.waits[key] = replace(wait.up_to(step.now), reason=reason)
+        yield self.waits[key]
 
     def _end_of_wait(self, wait: Wait, group: _Group | None, step: _Step) -> Wait:
         """Return the wait with its end. The group runs, has run, or no longer exists."""
@@ -232,7 +232,7 @@ class _Waits:
     def _waits_from_objects(self, group: _Group, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group whose wait was not observed.
 
-        Nothing is yielded if the group has possibly waited twice.
+        Nothing is yielded if the group may have waited twice.
         """
         start, end = group.created, self._wait_ended_at(group, step)
         if start and not group.info.history.lost_work:
@@ -243,7 +243,7 @@ class _Waits:
     @staticmethod
     def _wait_ended_at(group: _Group, step: _Step) -> float:
         """Return when the group's wait ended: when its first member on a node began to run."""
-        pods_on_nodes = (pod for pod in group.info.placed if pod.holds_capacity)
+        pods_on_nodes = (pod for pod in group.info.placed_pods if pod.holds_capacity)
         return min((step.running_since(group.info, pod) for pod in pods_on_nodes), default=step.now)
 
 
@@ -264,7 +264,7 @@ class _Evictions:
             self._reclaims[key] = group.decision.reclaim
         if group is not None and group.decision.undo:
             beneficiary = key, group.decision.queue, EvictionCause.UNDO
-            members = (pod for pod in group.info.placed if pod.uid in group.decision.undo)
+            members = (pod for pod in group.info.placed_pods if pod.uid in group.decision.undo)
             self._undone_members[key] = [
                 ReclaimVictim(pod.uid, pod.namespace, pod.name, *beneficiary) for pod in members
             ]

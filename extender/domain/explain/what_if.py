@@ -75,10 +75,10 @@ def suppositions(texts: Sequence[str]) -> list[Supposition]:
     """
     if len(texts) > _MAX_TERMS:
         raise BadTerm(f"{len(texts)} terms; at most {_MAX_TERMS} are allowed")
-    return [_term(text) for text in texts]
+    return [_parse_term(text) for text in texts]
 
 
-def _term(text: str) -> Supposition:
+def _parse_term(text: str) -> Supposition:
     """Return the change that a text such as `queue.capability.cpu=team:8` describes."""
     name, equals_sign, value = text.partition("=")
     field, resource = name, ""
@@ -112,7 +112,7 @@ def with_terms(snapshot: Snapshot, terms: Iterable[Supposition], group: GroupKey
     return snapshot
 
 
-def _nodes(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
+def _add_nodes(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
     """Return the snapshot with additional nodes, like the named node or the best node for the group."""
     count = _number(term, term.value.removeprefix("+") if term.value[:1] == "+" else "", 1, _MAX_NODE_COUNT)
     if term.subject:
@@ -128,9 +128,9 @@ def _nodes(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Sna
     return with_nodes(snapshot, row, count)
 
 
-def _queue(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
+def _set_queue_field(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
     """Return the snapshot with another value of a queue's field, or another amount of one resource."""
-    record, field = _record(snapshot, term), term.field.removeprefix("queue.")
+    record, field = _find_record(snapshot, term), term.field.removeprefix("queue.")
     if not term.resource:
         minimum = 1 if field == "weight" else -_MAX_INT
         return with_queue(snapshot, replace(record, **{field: _number(term, term.value, minimum)}))
@@ -147,27 +147,27 @@ def _queue(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Sna
     return with_queue(snapshot, replace(record, **{_RECORD_FIELDS[field]: {**old_amounts, **amount}}))
 
 
-def _flavor(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
+def _add_flavor(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> Snapshot:
     """Return the snapshot with one more flavor of a queue and of the queues that inherit its flavors.
 
     The flavor has no limits of its own there.
     """
-    record, before = _record(snapshot, term), snapshot.queues[term.subject].flavors
-    by_name = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
-    if not before:
+    record, old = _find_record(snapshot, term), snapshot.queues[term.subject].flavors
+    known = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
+    if not old:
         raise term.error(f"queue {record.name} has no flavors: it may use all nodes")
-    if term.value in (flavor.name for flavor in before):
+    if term.value in (flavor.name for flavor in old):
         raise term.error(f"queue {record.name} has this flavor")
-    if term.value not in by_name:
-        raise term.error(f"no queue names this flavor: must be {listed(sorted(by_name), _SHOWN)}")
-    added = (*before, replace(by_name[term.value], amounts={}))
+    if term.value not in known:
+        raise term.error(f"no queue names this flavor: must be {listed(sorted(known), _SHOWN)}")
+    flavors = (*old, replace(known[term.value], amounts={}))
     queues = {
-        name: replace(queue, flavors=added) if queue.flavors == before and not queue.record.flavors else queue
+        name: replace(queue, flavors=flavors) if queue.flavors == old and not queue.record.flavors else queue
         for name, queue in snapshot.queues.items()
         if record.name in _ancestors(snapshot, name)
     }
     queues[record.name] = replace(
-        snapshot.queues[record.name], record=replace(record, flavors=added), flavors=added
+        snapshot.queues[record.name], record=replace(record, flavors=flavors), flavors=flavors
     )
     return replace(snapshot, queues={**snapshot.queues, **queues})
 
@@ -181,15 +181,15 @@ def _ancestors(snapshot: Snapshot, name: str) -> list[str]:
     return names
 
 
-def _min_member(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None) -> Snapshot:
+def _set_min_member(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None) -> Snapshot:
     """Return the snapshot with another minMember of a group."""
-    group = _group(snapshot, term, asked_group)
+    group = _find_group(snapshot, term, asked_group)
     return with_group(snapshot, replace(group, min_member=_number(term, term.value, 1)))
 
 
-def _priority(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None) -> Snapshot:
+def _set_priority(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None) -> Snapshot:
     """Return the snapshot with another priority of a group."""
-    group = _group(snapshot, term, asked_group)
+    group = _find_group(snapshot, term, asked_group)
     return with_group(snapshot, replace(group, priority=_number(term, term.value, -_MAX_INT)))
 
 
@@ -200,7 +200,7 @@ def _delete(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None)
         raise term.error(f"must be {ALLOWED['delete']}")
     full_name = _full_name(term, name, asked_group)
     deleted_pods = [pod.uid for pod in snapshot.other_pods if pod.key == full_name] if kind == "pod" else []
-    ended_groups = [key for key, group in snapshot.groups.items() if _is_called(group, kind, full_name)]
+    ended_groups = [key for key, group in snapshot.groups.items() if _has_name(group, kind, full_name)]
     if not (deleted_pods or ended_groups):
         unknown_text = f"there is no {kind} {full_name} that Muster knows a group of"
         raise term.error(f"{unknown_text}: must be {ALLOWED['delete']}")
@@ -209,7 +209,7 @@ def _delete(snapshot: Snapshot, term: Supposition, asked_group: GroupKey | None)
     return snapshot_without(snapshot, frozenset(ended_groups), frozenset(deleted_pods))
 
 
-def _is_called(group: GroupInfo, kind: str, full_name: str) -> bool:
+def _has_name(group: GroupInfo, kind: str, full_name: str) -> bool:
     """Return whether a group or its owner has this kind and this full name, `namespace/name`."""
     if kind == "podgroup":
         return group.key == full_name
@@ -222,23 +222,23 @@ def _is_called(group: GroupInfo, kind: str, full_name: str) -> bool:
 def _full_name(term: Supposition, name: str, asked_group: GroupKey | None) -> str:
     """Return the name with a namespace.
 
-    If none is written, the namespace of the group in question is used.
+    A name without a namespace gets the namespace of the group that is asked about.
     """
     if "/" not in name and asked_group is None:
         raise term.error(f"the namespace is missing: must be {ALLOWED[term.field]}, with NAMESPACE")
     return name if "/" in name or asked_group is None else f"{asked_group.partition('/')[0]}/{name}"
 
 
-def _group(snapshot: Snapshot, term: Supposition, about: GroupKey | None) -> GroupInfo:
+def _find_group(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -> GroupInfo:
     """Return the group that a term names, or the group in question. Raises BadTerm."""
-    key = GroupKey(_full_name(term, term.subject, about)) if term.subject or about is None else about
+    key = GroupKey(_full_name(term, term.subject, group)) if term.subject or group is None else group
     if key not in snapshot.groups:
         names = (name for name in snapshot.groups if name.startswith(f"{key.partition('/')[0]}/"))
         raise term.error(_not_found("podgroup", key, names))
     return snapshot.groups[key]
 
 
-def _record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
+def _find_record(snapshot: Snapshot, term: Supposition) -> QueueRecord:
     """Return the record of the queue that a term names.
 
     Raises:
@@ -269,11 +269,11 @@ def _number(term: Supposition, text: str, minimum: int, maximum: int = _MAX_INT)
 
 
 _CHANGE_FUNCTIONS: Mapping[str, Callable[[Snapshot, Supposition, GroupKey | None], Snapshot]] = {
-    "nodes": _nodes,
-    "queue": _queue,
-    "flavor": _flavor,
-    "minMember": _min_member,
-    "priority": _priority,
+    "nodes": _add_nodes,
+    "queue": _set_queue_field,
+    "flavor": _add_flavor,
+    "minMember": _set_min_member,
+    "priority": _set_priority,
     "delete": _delete,
 }
 
@@ -393,6 +393,6 @@ def what_if(snapshot: Snapshot, terms: Sequence[Supposition], asked_group: Group
     old_decisions, new_decisions = decide(snapshot), decide(supposed_snapshot)
     changes = changed_groups(supposed_snapshot, old_decisions, new_decisions)
     own_change = next((change for change in changes if change.group == asked_group), None)
-    rest = [change for change in changes if change.change and change.group != asked_group]
+    others = [change for change in changes if change.change and change.group != asked_group]
     texts = tuple(term.text for term in terms)
-    return WhatIf(texts, own_change, tuple(rest[:_MAX_OTHERS]), max(len(rest) - _MAX_OTHERS, 0))
+    return WhatIf(texts, own_change, tuple(others[:_MAX_OTHERS]), max(len(others) - _MAX_OTHERS, 0))

@@ -15,7 +15,7 @@ class HostPorts:
         self._fixed_ports: dict[str, Counter[HostPort]] = {}
         self._planned_ports: dict[str, Counter[HostPort]] = {}
 
-    def count(self, node: str, ports: Iterable[HostPort], is_fixed: bool, sign: int) -> None:
+    def add(self, node: str, ports: Iterable[HostPort], is_fixed: bool, sign: int) -> None:
         """Add the ports of a claim to a node, or remove them (`sign` is -1)."""
         by_node = self._fixed_ports if is_fixed else self._planned_ports
         for port in ports:
@@ -53,25 +53,25 @@ class PodsByLabels:
     """
 
     def __init__(self) -> None:
-        self._by_namespace: dict[str, _LabelSets] = {}
+        self._sets_by_namespace: dict[str, _LabelSets] = {}
 
-    def count(self, pod: PodRecord, node: str, sign: int) -> None:
+    def add(self, pod: PodRecord, node: str, sign: int) -> None:
         """Add a pod to a node, or remove it (`sign` is -1).
 
         Its labels must be the same object both times.
         """
-        label_sets = self._by_namespace.get(pod.namespace)
+        label_sets = self._sets_by_namespace.get(pod.namespace)
         if label_sets is None:
-            label_sets = self._by_namespace[pod.namespace] = _LabelSets()
-        if not label_sets.count(pod.labels, node, sign):
-            del self._by_namespace[pod.namespace]
+            label_sets = self._sets_by_namespace[pod.namespace] = _LabelSets()
+        if not label_sets.add(pod.labels, node, sign):
+            del self._sets_by_namespace[pod.namespace]
 
-    def selected_by(self, term: Term) -> Counter[str]:
+    def counts_of(self, term: Term) -> Counter[str]:
         """Return the number of pods on each node that a term selects."""
         counts: Counter[str] = Counter()
-        all_names = self._by_namespace.keys()
+        all_names = self._sets_by_namespace.keys()
         for namespace in all_names if term.namespaces is None else sorted(term.namespaces & all_names):
-            for labels, by_node in self._by_namespace[namespace].selected_by(term):
+            for labels, by_node in self._sets_by_namespace[namespace].candidate_sets(term):
                 if term.matches(namespace, labels):
                     counts.update(by_node)
         return counts
@@ -87,8 +87,8 @@ class _LabelSets:
         self._sets: dict[int, tuple[Labels, dict[str, int]]] = {}
         self._sets_by_pair: dict[Pair, dict[int, None]] | None = None
 
-    def count(self, labels: Labels, node: str, sign: int) -> bool:
-        """Count pods. Return whether any set of labels is left."""
+    def add(self, labels: Labels, node: str, sign: int) -> bool:
+        """Add a pod to the counts of its labels, or remove it. Return whether any set of labels is left."""
         entry = self._sets.get(id(labels))
         if entry is None:
             entry = self._sets[id(labels)] = (labels, {})
@@ -108,8 +108,8 @@ class _LabelSets:
                     del self._index()[pair]
         return bool(self._sets)
 
-    def selected_by(self, term: Term) -> Iterable[tuple[Labels, dict[str, int]]]:
-        """Return the sets of labels that `term` may select."""
+    def candidate_sets(self, term: Term) -> Iterable[tuple[Labels, dict[str, int]]]:
+        """Return the sets of labels that `term` may select, with the numbers of their pods by node."""
         selector = term.label_selector
         if selector is None:
             return ()
@@ -155,7 +155,7 @@ class Terms:
         self._index = TermIndex()
         self._index_copy: TermIndex | None = None
         self._pods = PodsByLabels()
-        self._by_pod: dict[Uid, tuple[Term, ...]] = {}  # followed terms by pod
+        self._terms_by_pod: dict[Uid, tuple[Term, ...]] = {}  # followed terms by pod
         self._user_counts: dict[Term, int] = {}  # number of pods that have a followed term
         self._foreign_terms = _ForeignTerms()
         self._first_namespace: dict[Term, str] = {}  # namespace of the first pod with a term
@@ -171,11 +171,11 @@ class Terms:
         weight = sum(_weight_of(t, pod.namespace) for t in set(pod.shape.terms) - self._user_counts.keys())
         return not weight or self._weights[pod.namespace] + weight <= MAX_WEIGHT
 
-    def watch(self, pod: PodRecord) -> None:
+    def follow(self, pod: PodRecord) -> None:
         """Follow the terms of a member pod, in place of its earlier terms."""
         for term in self._foreign_terms.record_member(pod):
             self._add_user(term)
-        spec_terms, old_terms = pod.shape.terms, self._by_pod.get(pod.uid, ())
+        spec_terms, old_terms = pod.shape.terms, self._terms_by_pod.get(pod.uid, ())
         terms = tuple(dict.fromkeys(spec_terms))
         if terms == old_terms:
             return
@@ -186,27 +186,27 @@ class Terms:
             self._add_user(term)
         for term in old_terms:
             self._remove_user(term)
-        self._by_pod[pod.uid] = terms
+        self._terms_by_pod[pod.uid] = terms
         if not terms:
-            del self._by_pod[pod.uid]
+            del self._terms_by_pod[pod.uid]
 
-    def watch_other(self, pod: PodRecord) -> None:
-        """Record that a pod of another scheduler is on a node."""
+    def follow_other(self, pod: PodRecord) -> None:
+        """Record the terms of a pod of another scheduler, which is on a node."""
         for term in self._foreign_terms.add(pod):
             self._add_user(term)
 
-    def unwatch(self, uid: Uid) -> None:
-        """Record that a pod of any scheduler is gone."""
-        for term in (*self._by_pod.pop(uid, ()), *self._foreign_terms.remove(uid)):
+    def unfollow(self, uid: Uid) -> None:
+        """Unfollow the terms of a pod of any scheduler, because the pod is gone."""
+        for term in (*self._terms_by_pod.pop(uid, ()), *self._foreign_terms.remove(uid)):
             self._remove_user(term)
 
-    def count(self, pod: PodRecord, node: str, sign: int) -> None:
+    def add(self, pod: PodRecord, node: str, sign: int) -> None:
         """Add a pod to the counts of a node, or remove it (`sign` is -1)."""
-        self._pods.count(pod, node, sign)
+        self._pods.add(pod, node, sign)
         for term in self._index.terms_selecting(pod.namespace, pod.labels):
-            self._selected_counts.count(term, node, sign)
+            self._selected_counts.add(term, node, sign)
         for term in pod.shape.constraints.anti_affinity:
-            self._carrier_counts.count(term, node, sign)
+            self._carrier_counts.add(term, node, sign)
 
     def selected_counts(self) -> CountsByNode:
         """Return a copy of the nodes of the pods that each term selects."""
@@ -233,7 +233,7 @@ class Terms:
         if self._user_counts[term] == 1:
             self._index.add(term)
             self._index_copy = None
-            self._selected_counts.set(term, self._pods.selected_by(term))
+            self._selected_counts.put(term, self._pods.counts_of(term))
 
     def _remove_user(self, term: Term) -> None:
         """Remove a user of a term. The term is forgotten with its last user."""
@@ -242,7 +242,7 @@ class Terms:
             del self._user_counts[term]
             self._index.remove(term)
             self._index_copy = None
-            self._selected_counts.set(term, {})
+            self._selected_counts.put(term, {})
             if (namespace := self._first_namespace.pop(term, None)) is not None:
                 self._weights[namespace] -= _weight_of(term, namespace)
                 if not self._weights[namespace]:
@@ -264,7 +264,7 @@ class _ForeignTerms:
 
     def __init__(self) -> None:
         self._index = TermIndex()
-        self._by_pod: dict[Uid, tuple[Term, ...]] = {}
+        self._terms_by_pod: dict[Uid, tuple[Term, ...]] = {}
         self._user_counts: dict[Term, int] = {}
         self._followed_terms: set[Term] = set()
         self._members: dict[Uid, PodRecord] = {}
@@ -272,13 +272,13 @@ class _ForeignTerms:
 
     def record_member(self, pod: PodRecord) -> list[Term]:
         """Record a member pod. Return the terms that are followed from now on."""
-        old = self._members.get(pod.uid)
-        if old is not None and old.namespace == pod.namespace and old.labels is pod.labels:
+        old_pod = self._members.get(pod.uid)
+        if old_pod is not None and old_pod.namespace == pod.namespace and old_pod.labels is pod.labels:
             return []
         if self._member_labels is not None:
-            if old is not None:
-                self._member_labels.count(old, "", sign=-1)
-            self._member_labels.count(pod, "", sign=1)
+            if old_pod is not None:
+                self._member_labels.add(old_pod, "", sign=-1)
+            self._member_labels.add(pod, "", sign=1)
         self._members[pod.uid] = pod
         selecting = self._index.terms_selecting(pod.namespace, pod.labels)
         new_terms = [term for term in selecting if term not in self._followed_terms]
@@ -288,23 +288,23 @@ class _ForeignTerms:
     def add(self, pod: PodRecord) -> list[Term]:
         """Add a pod. Return the terms that are followed from now on. The terms of a pod never change."""
         terms = pod.shape.constraints.anti_affinity
-        if not terms or pod.uid in self._by_pod:
+        if not terms or pod.uid in self._terms_by_pod:
             return []
-        self._by_pod[pod.uid] = terms
+        self._terms_by_pod[pod.uid] = terms
         for term in terms:
             self._user_counts[term] = self._user_counts.get(term, 0) + 1
             if self._user_counts[term] == 1:
                 self._index.add(term)
         labels = self._labels_of_members()
-        new_terms = [term for term in terms if term not in self._followed_terms and labels.selected_by(term)]
+        new_terms = [term for term in terms if term not in self._followed_terms and labels.counts_of(term)]
         self._followed_terms.update(new_terms)
         return new_terms
 
     def remove(self, uid: Uid) -> list[Term]:
         """Remove a pod of any scheduler. Return the terms that are no longer followed."""
         if (member := self._members.pop(uid, None)) is not None and self._member_labels is not None:
-            self._member_labels.count(member, "", sign=-1)
-        terms = self._by_pod.pop(uid, ())
+            self._member_labels.add(member, "", sign=-1)
+        terms = self._terms_by_pod.pop(uid, ())
         for term in terms:
             self._user_counts[term] -= 1
         unused_terms = [term for term in terms if not self._user_counts[term]]
@@ -320,7 +320,7 @@ class _ForeignTerms:
         if self._member_labels is None:
             self._member_labels = PodsByLabels()
             for pod in self._members.values():
-                self._member_labels.count(pod, "", sign=1)
+                self._member_labels.add(pod, "", sign=1)
         return self._member_labels
 
 
@@ -331,14 +331,14 @@ class _PodCounts:
         self._counts: dict[Term, dict[str, int]] = {}
         self._copies: dict[Term, dict[str, int]] = {}
 
-    def set(self, term: Term, by_node: Mapping[str, int]) -> None:
+    def put(self, term: Term, by_node: Mapping[str, int]) -> None:
         self._copies.pop(term, None)
         if by_node:
             self._counts[term] = dict(by_node)
         else:
             self._counts.pop(term, None)
 
-    def count(self, term: Term, node: str, sign: int) -> None:
+    def add(self, term: Term, node: str, sign: int) -> None:
         """Add a pod to the number of pods on a node that count for a term, or remove it (`sign` is -1)."""
         by_node = self._counts.setdefault(term, {})
         by_node[node] = by_node.get(node, 0) + sign

@@ -41,7 +41,7 @@ class Grant(msgspec.Struct, frozen=True):
         chosen_victims = self.victims_by_node.get(claimant.nominated_node) if claimant is not None else None
         worst_losses: LossCounts = Counter()
         for victims in self.victims_by_node.values() if chosen_victims is None else [chosen_victims]:
-            worst_losses |= losses(pods[victim.uid] for victim in victims if victim.uid in pods)
+            worst_losses |= count_losses(pods[victim.uid] for victim in victims if victim.uid in pods)
         return worst_losses
 
 
@@ -60,14 +60,14 @@ class Preemptions:
         self._pods = pods.by_uid
         self._grants: dict[Uid, Grant] = {}
 
-    def may_clear(
+    def grant_nodes(
         self, claimant: Uid, victims: Mapping[str, Sequence[Uid]], is_confirmed: bool = False
     ) -> set[str]:
-        """Return the nodes whose victims a pod of another scheduler may evict.
+        """Grant nodes to a pod of another scheduler. Return the nodes whose victims the pod may evict.
 
         Evictions on these nodes break no gang, and stop no group that starts. If neither the watch has shown
-        the pod nor the API server has confirmed it, it may evict no pod of Muster: any caller of the
-        extender's port could have invented this pod.
+        the pod nor the API server has confirmed it, it may evict no pod of Muster: any client that can call
+        the extender could have invented this pod.
 
         Args:
             claimant: The pod of the other scheduler.
@@ -79,8 +79,8 @@ class Preemptions:
             now = self._clock()
             self._grants.pop(claimant, None)
             self._grants = {uid: grant for uid, grant in self._grants.items() if grant.expires_at > now}
-            losses = (grant.losses(self._pods.get(uid), self._pods) for uid, grant in self._grants.items())
-            earlier_losses: LossCounts = sum(losses, start=Counter())
+            old_losses = (g.losses(self._pods.get(uid), self._pods) for uid, g in self._grants.items())
+            earlier_losses: LossCounts = sum(old_losses, start=Counter())
             member_victims = {
                 node: [pod for uid in uids if (pod := self._pods.get(uid)) and pod.group]
                 for node, uids in victims.items()
@@ -97,9 +97,9 @@ class Preemptions:
     def _may_lose(self, victims: Sequence[PodRecord], earlier_losses: LossCounts) -> bool:
         """Return whether the groups stay whole without these victims and the victims of earlier grants."""
         claims = (self._claims.get(pod.uid) for pod in victims)
-        if any(claim is not None and claim.in_flight for claim in claims):
+        if any(claim is not None and claim.is_in_flight for claim in claims):
             return False
-        all_losses = earlier_losses + losses(victims)
+        all_losses = earlier_losses + count_losses(victims)
         return all(
             self._registry.group(key).could_lose(
                 Counter({role: n for (group, role), n in all_losses.items() if group == key})
@@ -108,7 +108,7 @@ class Preemptions:
         )
 
 
-def losses(victims: Iterable[PodRecord]) -> LossCounts:
+def count_losses(victims: Iterable[PodRecord]) -> LossCounts:
     """Return the number of members that groups lose with `victims`. Terminating victims are already lost."""
     return Counter((victim.group, victim.role) for victim in victims if victim.is_placed)
 
@@ -157,7 +157,7 @@ class AssumedPods:
                 return [claim.node] if claim.node in nodes else Reason.NO_ROOM
             group = self._registry.group(pod.group)
             if group.needs_no_barrier:
-                fitting = self._all_that_fit(pod, self._interchangeable_nodes(claim, nodes))
+                fitting = self._fitting_nodes(pod, self._interchangeable_nodes(claim, nodes))
                 queue = self._registry.queues.get(self._registry.routes.queue_of(group))
                 has_placement = queue is not None and queue.placement and claim.node in fitting
                 return ([claim.node] if has_placement else fitting) or Reason.NO_ROOM
@@ -229,9 +229,9 @@ class AssumedPods:
                 if capacity.is_overcommitted(claim.node, claim.pod) or not is_suitable:
                     self.release(claim.pod.uid, claim.token)
                     lost_claims.append(claim)
-            remaining = [c for c in held_claims if c not in lost_claims] if group.is_quorate() else []
+            remaining_claims = [c for c in held_claims if c not in lost_claims] if group.is_quorate() else []
             roles = group.joining_roles
-            claims_to_post = tuple(claim for claim in remaining if roles is None or claim.pod.role in roles)
+            claims_to_post = tuple(c for c in remaining_claims if roles is None or c.pod.role in roles)
             for claim in claims_to_post:
                 self._set_call(claim, claim.token, (*claim.postings, Posting(claim.token, self._clock())))
             return Confirmation(claims_to_post, tuple(lost_claims))
@@ -242,20 +242,20 @@ class AssumedPods:
         The domain of a set is that of its members on nodes or with a posted binding. Without such members, it
         is the domain of most held members.
         """
-        members = (*info.waiting, *(pod for pod, _ in info.assumed))
-        sets_of = {pod.uid: pod.pod_sets for pod in members}
+        members = (*info.waiting_pods, *(pod for pod, _ in info.assumed_pods))
+        sets_by_uid = {pod.uid: pod.pod_sets for pod in members}
         claims = filter(None, (self._claims.get(pod.uid) for pod in members))
-        placed_sets = [(sets_of[claim.pod.uid], claim.node) for claim in claims if claim.postings]
-        placed_sets += [(pod.pod_sets, pod.node) for pod in info.placed if pod.holds_capacity]
-        domain, misplaced_uids = self._claims.capacity.domain, set[Uid]()
-        for pod_set in {each for sets in sets_of.values() for each in sets if each.is_required}:
+        placed_sets = [(sets_by_uid[claim.pod.uid], claim.node) for claim in claims if claim.postings]
+        placed_sets += [(pod.pod_sets, pod.node) for pod in info.placed_pods if pod.holds_capacity]
+        domain, misplaced = self._claims.capacity.domain, set[Uid]()
+        for pod_set in {each for sets in sets_by_uid.values() for each in sets if each.is_required}:
             set_domains = {domain(node, pod_set.level) for sets, node in placed_sets if pod_set in sets}
-            claims_in_set = [claim for claim in held_claims if pod_set in sets_of.get(claim.pod.uid, ())]
-            domain_of = {claim.pod.uid: domain(claim.node, pod_set.level) for claim in claims_in_set}
+            claims_in_set = [claim for claim in held_claims if pod_set in sets_by_uid.get(claim.pod.uid, ())]
+            domain_by_uid = {claim.pod.uid: domain(claim.node, pod_set.level) for claim in claims_in_set}
             if not set_domains:
-                set_domains = {at for at, _ in Counter(domain_of.values()).most_common(1)}
-            misplaced_uids |= {uid for uid, at in domain_of.items() if None in at or at not in set_domains}
-        return misplaced_uids
+                set_domains = {at for at, _ in Counter(domain_by_uid.values()).most_common(1)}
+            misplaced |= {uid for uid, at in domain_by_uid.items() if None in at or at not in set_domains}
+        return misplaced
 
     def release(self, uid: Uid, token: int) -> None:
         """End a bind call that has not bound its pod.
@@ -267,11 +267,11 @@ class AssumedPods:
             pod, claim = self._pods.get(uid), self._claims.get(uid)
             if pod is None or claim is None or token not in claim.call_tokens:
                 return
-            posting = tuple(binding for binding in claim.postings if binding.token != token)
+            other_postings = tuple(binding for binding in claim.postings if binding.token != token)
             if claim.token != token:
-                self._set_call(claim, claim.token, posting)
-            elif posting:
-                self._set_call(claim, posting[-1].token, posting)
+                self._set_call(claim, claim.token, other_postings)
+            elif other_postings:
+                self._set_call(claim, other_postings[-1].token, other_postings)
             elif allows(ClaimEvent.RELEASE, claim.stage):
                 self._transitions.end(pod, ClaimEvent.RELEASE)
             self._changes.notify()
@@ -320,7 +320,7 @@ class AssumedPods:
             self._changes.record()
         return [node]
 
-    def _all_that_fit(self, pod: PodRecord, nodes: Sequence[str]) -> list[str]:
+    def _fitting_nodes(self, pod: PodRecord, nodes: Sequence[str]) -> list[str]:
         """Return the nodes on which a pod fits."""
         if len(nodes) == 1:
             return [node for node in nodes if self._claims.fits(pod, node)]

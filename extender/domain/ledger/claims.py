@@ -16,9 +16,9 @@ class ClaimStage(IntEnum):
 
         planned ──► answered ──► held ──► posted ──► bound
 
-    Each stage has an owner that ends it. Decisions end a planned claim. The scheduler ends an answered claim,
-    or the claim expires. The bind call whose token the claim carries ends a held or posted claim. The pod
-    itself ends a bound claim.
+    For each stage, one party can end the claim. Decisions end a planned claim. The scheduler ends an answered
+    claim, or the claim expires. The bind call whose token the claim carries ends a held or posted claim. The
+    pod itself ends a bound claim.
     """
 
     PLANNED = 1  # a decision has a node for the pod; another decision may withdraw it
@@ -111,7 +111,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         return self.stage.is_fixed
 
     @property
-    def in_flight(self) -> bool:
+    def is_in_flight(self) -> bool:
         """Return whether the pod is being bound to the node."""
         return self.is_fixed and self.stage is not ClaimStage.BOUND
 
@@ -122,17 +122,17 @@ class Claims:
     def __init__(self) -> None:
         self.capacity = NodeCapacity()
         self._claims: dict[Uid, Claim] = {}
-        self._on_node: dict[str, dict[Uid, Claim]] = {}
-        self._by_stage: dict[ClaimStage, dict[Uid, Claim]] = {stage: {} for stage in ClaimStage}
+        self._claims_by_node: dict[str, dict[Uid, Claim]] = {}
+        self._claims_by_stage: dict[ClaimStage, dict[Uid, Claim]] = {stage: {} for stage in ClaimStage}
 
     def get(self, uid: Uid) -> Claim | None:
         return self._claims.get(uid)
 
     def on_node(self, node: str) -> Iterable[Claim]:
-        return self._on_node.get(node, {}).values()
+        return self._claims_by_node.get(node, {}).values()
 
     def in_stage(self, stage: ClaimStage) -> Iterable[Claim]:
-        return self._by_stage[stage].values()
+        return self._claims_by_stage[stage].values()
 
     def __iter__(self) -> Iterator[Claim]:
         return iter(self._claims.values())
@@ -145,22 +145,22 @@ class Claims:
         since: float = 0.0,
         version: int = 0,
         token: int = 0,
-        posting: tuple[Posting, ...] = (),
+        postings: tuple[Posting, ...] = (),
     ) -> Claim:
         """Set the claim of a pod, in place of its earlier claim."""
-        old, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, posting)
+        old, claim = self._claims.get(pod.uid), Claim(pod, node, stage, since, version, token, postings)
         # Sums do not change between fixed stages.
         is_same_place = old is not None and (old.node, old.stage.is_fixed) == (node, stage.is_fixed)
         old_pod = old.pod if old is not None and is_same_place else None
         if old_pod is None or old_pod.shape is not pod.shape or old_pod.labels is not pod.labels:
             if old is not None:
                 self._remove_from_node(old)
-            self.capacity.count(claim, sign=1)
+            self.capacity.add(claim, sign=1)
         if old is not None:
-            del self._by_stage[old.stage][pod.uid]
-        self._claims[pod.uid] = self._by_stage[stage][pod.uid] = claim
-        if (on_node := self._on_node.get(node)) is None:
-            on_node = self._on_node[node] = {}
+            del self._claims_by_stage[old.stage][pod.uid]
+        self._claims[pod.uid] = self._claims_by_stage[stage][pod.uid] = claim
+        if (on_node := self._claims_by_node.get(node)) is None:
+            on_node = self._claims_by_node[node] = {}
         on_node[pod.uid] = claim
         return claim
 
@@ -168,7 +168,7 @@ class Claims:
         """Remove the claim of a pod. Return the claim, if there was one."""
         claim = self._claims.pop(uid, None)
         if claim is not None:
-            del self._by_stage[claim.stage][uid]
+            del self._claims_by_stage[claim.stage][uid]
             self._remove_from_node(claim)
             if claim.stage is ClaimStage.BOUND:
                 self.capacity.forget_refusals(claim.node)
@@ -187,8 +187,8 @@ class Claims:
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
     def _remove_from_node(self, claim: Claim) -> None:
-        on_node = self._on_node[claim.node]
+        on_node = self._claims_by_node[claim.node]
         del on_node[claim.pod.uid]
         if not on_node:
-            del self._on_node[claim.node]
-        self.capacity.count(claim, sign=-1)
+            del self._claims_by_node[claim.node]
+        self.capacity.add(claim, sign=-1)

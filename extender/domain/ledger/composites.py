@@ -37,7 +37,8 @@ class Composites:
         self._records: dict[GroupKey, GroupRecord] = {}
         self._children: defaultdict[GroupKey, dict[GroupKey, None]] = defaultdict(dict)
         self._assignments: dict[GroupKey, Assignment] = {}
-        self._depths: dict[GroupKey, int] = {}  # levels that may move, by changed group
+        # by changed group: number of levels, from the group down, that may move
+        self._depths: dict[GroupKey, int] = {}
 
     @property
     def are_stale(self) -> bool:
@@ -178,8 +179,8 @@ class Composites:
         children = []
         for child in (self._records[key] for key in self._children.get(record.key, ())):
             part = ("composite", child.name) if child.origin is Origin.COMPOSITE else (child.name,)
-            with_own = (*requests, (part, child.topology))
-            children.append(self._tree(child, with_own, goes_whole or child.is_evicted_whole))
+            child_requests = (*requests, (part, child.topology))
+            children.append(self._tree(child, child_requests, goes_whole or child.is_evicted_whole))
         return ChildGroup(record.name, minimum, tuple(children))
 
 

@@ -1,4 +1,4 @@
-"""Inventory of devices by node: the number of devices that each DeviceClass can still get there.
+"""Inventory of devices by node: the number of devices that pods can still get there for each DeviceClass.
 
 A device counts once its pool is complete, in the pool's newest generation, for each class whose selectors
 admit the device. An allocated device counts only for the class under which a pod has requested it, so that
@@ -109,7 +109,7 @@ class Selections:
         self._use_counts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by namespace and selection
         self._new_counts = Counter[str]()  # number of new selections by namespace
 
-    def of_class(self, name: str) -> list[str]:
+    def names_of_class(self, name: str) -> list[str]:
         """Return the names of the counted selections of a class."""
         return [key for key, selection in self.by_name.items() if selection.device_class == name]
 
@@ -166,7 +166,7 @@ class DeviceInventory:
         self._capacities: dict[Pool, Counter[Measure]] = {}
         self._maxima = Counter[Measure]()
         self._devices_by_claim: dict[str, dict[DeviceId, ClassNames]] = {}  # with their classes
-        self._used_as: dict[DeviceId, ClassNames] = {}  # classes under which a pod has an allocated device
+        self._used_names: dict[DeviceId, ClassNames] = {}  # classes under which a pod has an allocated device
         self._shared_parts: dict[Hashable, Any] = {}  # parts of devices, one object for equal parts
 
     def add(self, obj: Wire) -> None:
@@ -262,23 +262,24 @@ class DeviceInventory:
             self._slices_by_pool.pop(pool, None)
         newest = _newest_if_complete(slices)
         counters = _sums_of([each for slice_ in newest for each in slice_.spec.shared_counters or ()])
-        new = defaultdict[str, list[_Offer]](list)
+        new_offers = defaultdict[str, list[_Offer]](list)
         for slice_ in newest:
             for offer in self._offers_by_slice[slice_.metadata.name]:
-                new[offer.node].append(offer)
-        old, counters_before = self._offers.pop(pool, {}), self._counters.pop(pool, {})
+                new_offers[offer.node].append(offer)
+        old_offers, old_counters = self._offers.pop(pool, {}), self._counters.pop(pool, {})
         if counters:
             self._counters[pool] = counters
-        if new:
-            self._offers[pool] = dict(new)
-        for node in old:
+        if new_offers:
+            self._offers[pool] = dict(new_offers)
+        for node in old_offers:
             self._pools_on[node].discard(pool)
-        for node in new:
+        for node in new_offers:
             self._pools_on[node].add(pool)
         if self._intake.logical.capacities:
             self._update_capacities(pool)
-        nodes = old.keys() | new.keys()
-        return {node for node in nodes if counters_before != counters or old.get(node) != new.get(node)}
+        nodes = old_offers.keys() | new_offers.keys()
+        is_changed = old_counters != counters
+        return {node for node in nodes if is_changed or old_offers.get(node) != new_offers.get(node)}
 
     def _read_class(self, name: str) -> None:
         """Compute the devices that each class admits again, after a class has changed."""
@@ -297,10 +298,10 @@ class DeviceInventory:
         selection, pools = self._selections.by_name.get(name), set[Pool]()
         for slice_name, offers in self._offers_by_slice.items():
             pool = _pool_of(self._slices[slice_name])
-            for at, offer in enumerate(offers):
+            for index, offer in enumerate(offers):
                 admits = selection is not None and selection.admits(pool[0], offer.device, offer.classes)
                 if admits != (name in offer.classes):
-                    offers[at] = offer._replace(classes=offer.classes ^ {name})
+                    offers[index] = offer._replace(classes=offer.classes ^ {name})
                     pools.add(pool)
         self._publish(set[str]().union(*map(self._read_pool, pools)))
         self._set_resource(name)
@@ -364,8 +365,8 @@ class DeviceInventory:
                 self._devices_by_claim[claim] = devices
             return
         for identity in old_devices:
-            self._used_as.pop(identity, None)
-        self._used_as.update(devices)
+            self._used_names.pop(identity, None)
+        self._used_names.update(devices)
         if devices:
             self._devices_by_claim[claim] = devices
         self._publish(self._nodes_of(devices))
@@ -397,7 +398,7 @@ class DeviceInventory:
             for pool in self._pools_on[node]:
                 offers = self._offers[pool][node]
                 kind_counts.update(
-                    [(offer.classes, self._usable_as(pool, offer, counters[pool])) for offer in offers]
+                    [(each.classes, self._available_classes(pool, each, counters[pool])) for each in offers]
                 )
             offered, available = Counter[str](), Counter[str]()
             for (classes, held), number in kind_counts.items():
@@ -416,18 +417,18 @@ class DeviceInventory:
         """Return the amounts of a pool's shared counters that no allocated partition consumes."""
         counters = Counter(self._counters.get(pool, {}))
         for offer in chain.from_iterable(self._offers[pool].values()) if counters else ():
-            if DeviceId(*pool, offer.device.name) in self._used_as:
+            if DeviceId(*pool, offer.device.name) in self._used_names:
                 counters.subtract(offer.consumes)
         return counters
 
-    def _usable_as(self, pool: Pool, offer: _Offer, counters: Counters) -> ClassNames | None:
+    def _available_classes(self, pool: Pool, offer: _Offer, counters: Counters) -> ClassNames | None:
         """Return the classes for which a device counts as available.
 
         None stands for all classes of the device. If the device is allocated, the result has the class and
         the selection under which a pod has requested the device. If the shared counters do not suffice for
         the device, the result is empty: no pod can get the device.
         """
-        names = self._used_as.get(DeviceId(*pool, offer.device.name)) if self._used_as else None
+        names = self._used_names.get(DeviceId(*pool, offer.device.name)) if self._used_names else None
         if names is None and any(n > counters.get(key, 0) for key, n in offer.consumes.items()):
             return ()
         return names
@@ -437,12 +438,12 @@ class DeviceInventory:
         device_class = self._class_of(name)
         offers_anywhere = (self._offers[pool][_ANY_NODE] for pool in self._pools_on.get(_ANY_NODE, ()))
         is_anywhere = any(device_class in offer.classes for offers in offers_anywhere for offer in offers)
-        for each in (*self._selections.of_class(name), name):
+        for each in (*self._selections.names_of_class(name), name):
             selection = self._selections.by_name.get(each)
             is_known = each in self._classes or selection is not None
             is_uncounted = is_anywhere or (selection is not None and not selection.is_counted)
             resource = "" if is_uncounted else self._resource_of(each)
-            self._intake.set_device_class(each, resource if is_known else None, self._stands_for(each))
+            self._intake.set_device_class(each, resource if is_known else None, self._logical_amounts(each))
 
     def _update_capacities(self, pool: Pool) -> None:
         """Update the largest capacities of a pool's devices that logical resources stand for."""
@@ -467,8 +468,11 @@ class DeviceInventory:
         selection = self._selections.by_name.get(name)
         return selection.device_class if selection else name
 
-    def _stands_for(self, name: str) -> Resources:
-        """Return the logical amounts of a device of a class; for a selection, the difference to its class."""
+    def _logical_amounts(self, name: str) -> Resources:
+        """Return the logical amounts of a device of a class.
+
+        For a selection, return the difference to its class.
+        """
         device_class = self._class_of(name)
         resources = self._intake.logical.capacities.get(device_class, ())
         maxima = {resource: self._maxima[name, resource] for resource in resources}

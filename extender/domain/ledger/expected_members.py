@@ -6,8 +6,8 @@
 A controller replaces a lost member at once, or after a back-off that doubles with each failure (the Job
 controller: 10 s to 10 minutes). The place of the lost member is reserved for three times the
 back-off of the Job controller, and for 15 minutes at most. The reservation is a claim like other claims, and
-counts for the queue. Members that Muster itself evicts, and members that a gang does not need, do not count
-as lost.
+counts for the queue. Members that Muster itself evicts do not count as lost, and neither do members that
+the gang does not need.
 
 Callers hold the ledger's lock.
 """
@@ -29,7 +29,7 @@ from extender.domain.model.shapes import Shape
 from extender.domain.model.topology import index_of
 from extender.domain.queues.records import START_TIMEOUT
 from extender.domain.snapshot.jobs import JobRecord, JobRules
-from extender.domain.snapshot.wholeness import kept_roles
+from extender.domain.snapshot.wholeness import min_running
 
 _EXPIRED_AT = -inf  # time of a job whose reservation has expired; a new one begins with the next pod
 
@@ -49,7 +49,7 @@ class LaterPods:
         self._patience_seconds = patience_seconds
         self._waiting_since: dict[GroupKey, float] = {}  # since when a job waits for its next pod
 
-    def pods_to_come(self, job: JobRecord, existing: Collection[PodRecord], has_newcomers: bool) -> int:
+    def count_pods_to_come(self, job: JobRecord, existing: Collection[PodRecord], has_newcomers: bool) -> int:
         """Return how many pods the job's controller will make now, besides existing pods.
 
         Args:
@@ -59,9 +59,9 @@ class LaterPods:
         """
         # The status of a job may be older than its pods, and pods may be deleted: the lower number counts.
         success_count = sum(1 for pod in existing if pod.phase == "Succeeded")
-        active = sum(1 for pod in existing if pod.is_waiting or (pod.holds_capacity and not pod.deleting))
+        active_count = sum(1 for p in existing if p.is_waiting or (p.holds_capacity and not p.deleting))
         remaining_count = max((job.completions or 0) - success_count, 0)
-        missing_count = max(min(job.pod_count, remaining_count) - active, 0)
+        missing_count = max(min(job.pod_count, remaining_count) - active_count, 0)
         if not missing_count or has_newcomers:
             self._waiting_since.pop(job.group, None)
         if not missing_count:
@@ -126,8 +126,8 @@ class ExpectedMembers:
         for key in dict.fromkeys((*self._registry.dirty_jobs(), *self.later_pods.late_groups())):
             self._sync_group(self._registry.group(key), self._registry.jobs.get(key))
         # Jobs that wait because of the limit follow, the oldest first, until a job exceeds the limit.
-        for namespace, waiting in list(self._crowded_out_groups.items()):
-            for key in list(waiting):
+        for namespace, groups in list(self._crowded_out_groups.items()):
+            for key in list(groups):
                 job = self._registry.jobs.get(key)
                 if job is not None and self._exceeds_limit(self._expected_counts[namespace], job.pod_count):
                     break
@@ -155,13 +155,13 @@ class ExpectedMembers:
         if pods_before != ([part.pod for part in group.job.pods] if group.job else []):
             for pod in _expected_pods(group):
                 self._hand_over(group, pod, [])
-        to_come = self._pods_to_come(group)
-        self._record_crowded_out(group, sum(count for count, _ in to_come.values()))
+        pods_to_come = self._pods_to_come(group)
+        self._record_crowded_out(group, sum(count for count, _ in pods_to_come.values()))
         if group.is_crowded_out:
-            to_come = {}
+            pods_to_come = {}
         expected_pods = _expected_by_part(group)
-        for index in sorted(to_come.keys() | expected_pods.keys()):
-            self._settle_part(group, index, expected_pods.get(index, []), *to_come.get(index, (0, [])))
+        for index in sorted(pods_to_come.keys() | expected_pods.keys()):
+            self._settle_part(group, index, expected_pods.get(index, []), *pods_to_come.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
             pods_without_claim = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
             for pod, departed in zip(pods_without_claim, group.departed_pods, strict=False):
@@ -177,18 +177,18 @@ class ExpectedMembers:
             return {}
         if job is not None and has_later_pods(group, job):
             new_pods = [pod for pod in pods if pod.is_waiting and self._claims.get(pod.uid) is None]
-            return {0: (self.later_pods.pods_to_come(job, pods, bool(new_pods)), new_pods)}
+            return {0: (self.later_pods.count_pods_to_come(job, pods, bool(new_pods)), new_pods)}
         self.later_pods.forget(group.key)
         if job is None or not _expects_pods(group, job, pods):
             return {}
         open_places = [part.count for part in job.pods]
         newcomers: list[list[PodRecord]] = [[] for _ in job.pods]
-        numbers, by_kind = deque(range(len(open_places))), defaultdict[tuple[str, Shape], deque[int]](deque)
+        numbers, queues = deque(range(len(open_places))), defaultdict[tuple[str, Shape], deque[int]](deque)
         for number, part in enumerate(job.pods):  # in the order of the parts
-            by_kind[part.pod.role, part.pod.shape].append(number)
+            queues[part.pod.role, part.pod.shape].append(number)
         for pod in pods:
             # A pod belongs to a part with its role and shape, else to any part: webhooks may change pods.
-            index = _first_open_part(open_places, by_kind[pod.role, pod.shape], numbers)
+            index = _first_open_part(open_places, queues[pod.role, pod.shape], numbers)
             if index is not None and not pod.deleting:
                 open_places[index] -= 1
                 if pod.is_waiting and self._claims.get(pod.uid) is None:
@@ -225,8 +225,8 @@ class ExpectedMembers:
     ) -> None:
         """Adjust the expected pods of a part to the number of pods that are still to come.
 
-        Claims of superfluous expected pods go to new pods, as far as there are any. Missing expected pods are
-        created.
+        Claims of superfluous expected pods go to new pods, as far as there are any new pods. Missing expected
+        pods are created.
 
         Args:
             group: The group of the job.
@@ -237,20 +237,20 @@ class ExpectedMembers:
         """
         expected_pods.sort(key=lambda pod: self._claims.get(pod.uid) is None)
         newcomers.sort(key=attrgetter("sort_key"), reverse=True)  # the last pod is the next to get a claim
-        surplus = max(len(expected_pods) - count, 0)
+        surplus_count = max(len(expected_pods) - count, 0)
         by_index = {index_of(pod.name, pod.labels): pod for pod in newcomers}
         pods_with_claim = (pod for pod in expected_pods if by_index and self._claims.get(pod.uid) is not None)
         candidates = ((pod, by_index.get((0, _place_of(pod)[1]))) for pod in pods_with_claim)
-        pairs = [(pod, new) for pod, new in candidates if new is not None][:surplus]
+        pairs = [(pod, new) for pod, new in candidates if new is not None][:surplus_count]
         for pod, new in pairs:  # first, pods with an index get the claims of the same index
             self._hand_over(group, pod, [new])
         if pairs:
             matched_uids = {pod.uid for pair in pairs for pod in pair}
             expected_pods = [pod for pod in expected_pods if pod.uid not in matched_uids]
             newcomers = [pod for pod in newcomers if pod.uid not in matched_uids]
-            surplus -= len(pairs)
-        taken_count = min(surplus, len(newcomers))
-        first = len(expected_pods) - surplus + taken_count
+            surplus_count -= len(pairs)
+        taken_count = min(surplus_count, len(newcomers))
+        first = len(expected_pods) - surplus_count + taken_count
         for pod in (*expected_pods[:taken_count], *expected_pods[first:]):
             self._hand_over(group, pod, newcomers)
         if group.job is not None and len(expected_pods) < count:
@@ -261,7 +261,7 @@ class ExpectedMembers:
                 if uid not in group.pods:
                     name = "-".join(filter(None, (job.name, part.role, str(number))))
                     group.pods[uid] = replace(part.pod, uid=uid, name=name)
-                    self._claims.capacity.watch_terms(group.pods[uid])
+                    self._claims.capacity.follow_terms(group.pods[uid])
                     self._change_count(group.namespace, change=1)
             self._registry.mark_dirty(group.key)
             self._changes.notify()
@@ -281,7 +281,7 @@ def hand_over(core: Core, group: Group, expected_pod: PodRecord, newcomers: list
     if claim is not None:
         core.transitions.end(expected_pod, ClaimEvent.WITHDRAW)
     group.forget(expected_pod.uid)
-    core.claims.capacity.terms.unwatch(expected_pod.uid)
+    core.claims.capacity.terms.unfollow(expected_pod.uid)
     if claim is not None and newcomers and _may_take_over(core, newcomers[-1], expected_pod, claim.node):
         core.transitions.put(newcomers.pop(), ClaimEvent.PLAN, claim.node)
     core.changes.notify()
@@ -374,15 +374,15 @@ class LostMembers:
                 if group.reserved_until:
                     self._expires_at[key] = min(group.reserved_until.values())
 
-    def _sync_group(self, group: Group, victims: Container[Uid]) -> None:
+    def _sync_group(self, group: Group, evicted_uids: Container[Uid]) -> None:
         """Reserve the places of lost members that the gang needs, and give up other reserved places."""
         now = self._core.clock()
         pods = [p for p in group.pods.values() if not p.is_expected and (p.is_placed or p.is_waiting)]
-        departed: list[PodRecord] = []
+        departed_pods: list[PodRecord] = []
         if not _has_later_pods(group):  # for a job with later pods, LaterPods reserves the places
-            departed, group.departed_pods = group.departed_pods, []
+            departed_pods, group.departed_pods = group.departed_pods, []
         candidates = [group.pods[uid] for uid, until in group.reserved_until.items() if until > now]
-        candidates += [pod for pod in departed if pod.uid not in victims and not _has_succeeded(group, pod)]
+        candidates += [p for p in departed_pods if p.uid not in evicted_uids and not _has_succeeded(group, p)]
         needed_uids = set(self._needed_uids(group, pods, candidates))
         newcomers = [pod for pod in pods if pod.is_waiting and self._core.claims.get(pod.uid) is None]
         for uid in [uid for uid in group.reserved_until if uid not in needed_uids]:
@@ -390,7 +390,7 @@ class LostMembers:
         failure_count = sum(1 for pod in group.pods.values() if pod.phase == "Failed")
         doublings = min(max(failure_count - 1, 0), 10)
         until = now + min(_MIN_SECONDS * 2**doublings, _MAX_SECONDS)
-        for pod in departed:
+        for pod in departed_pods:
             if pod.uid in needed_uids:
                 self._expect_replacement(group, pod, until)
 
@@ -400,7 +400,7 @@ class LostMembers:
         """Yield the lost members that the gang needs; none if its lost members are not replaced."""
         if not self._replaces_lost(group):
             return
-        min_count, by_role = group.needs.min_member, kept_roles(group.needs)
+        min_count, by_role = group.needs.min_member, min_running(group.needs)
         roles = Counter(pod.role for pod in existing)
         for pod in candidates:
             if roles.total() < min_count or roles[pod.role] < by_role.get(pod.role, 0):
@@ -422,7 +422,7 @@ class LostMembers:
             and not (group.record is not None and group.record.is_held)
             and not (job is not None and (job.is_suspended or job.outcome is not None))
             and not registry.is_suspended(group)
-            and not registry.lost_its_queue(group)
+            and not registry.has_lost_queue(group)
         )
 
     def _expect_replacement(self, group: Group, pod: PodRecord, until: float) -> None:
@@ -441,7 +441,7 @@ class LostMembers:
             nominated_node="",
         )
         group.pods[member.uid], group.reserved_until[member.uid] = member, until
-        self._core.claims.capacity.watch_terms(member)
+        self._core.claims.capacity.follow_terms(member)
         if self._core.claims.fits(member, pod.node):
             self._core.transitions.put(member, ClaimEvent.PLAN, pod.node)
         self._core.registry.mark_dirty(group.key)

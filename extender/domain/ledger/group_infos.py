@@ -23,7 +23,7 @@ from extender.domain.model.shared_maps import with_changes
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.tree import QueueInfo
 from extender.domain.snapshot.group_info import GroupHistory, GroupInfo, GroupSpec, JobState
-from extender.domain.snapshot.wholeness import whole
+from extender.domain.snapshot.wholeness import is_whole_with
 
 
 class QueueSums(msgspec.Struct):
@@ -58,7 +58,7 @@ class Usage:
         self.changed_queues.update(self.by_queue)
         self._offered_names, self.by_queue, self.by_local_queue = names, {}, {}
         for info in infos.values():
-            self.count(info, sign=1)
+            self.add(info, sign=1)
 
     def update(self, old: GroupInfo | None, new: GroupInfo | None) -> None:
         """Update the sums after a change of a group; None stands for an absent group.
@@ -68,11 +68,11 @@ class Usage:
         if old is not None and new is not None and _summed_facts(old) == _summed_facts(new):
             return
         if old is not None:
-            self.count(old, sign=-1)
+            self.add(old, sign=-1)
         if new is not None:
-            self.count(new, sign=1)
+            self.add(new, sign=1)
 
-    def count(self, info: GroupInfo, sign: int) -> None:
+    def add(self, info: GroupInfo, sign: int) -> None:
         """Add a group to the sums (`sign` is 1), or remove the group (-1)."""
         self.changed_queues.add(info.queue)
         sums = self.by_queue.setdefault(info.queue, QueueSums())
@@ -153,17 +153,17 @@ class GroupInfos:
     def _refresh_queues(self) -> None:
         """Make new infos of the queues whose sums have changed: usually few of a thousand queues."""
         changed_names, self.usage.changed_queues = self.usage.changed_queues, set()
-        existing = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.by_queue
+        name_sets = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.by_queue
         old_infos = self._queues if self._registry.queues.version == self._queues_version else {}
         self._queues_version = self._registry.queues.version
         changes = {
-            name: self.queue_info(name) if any(name in names for names in existing) else None
+            name: self.queue_info(name) if any(name in names for names in name_sets) else None
             for name in changed_names
         }
         if old_infos and all(name in old_infos for name in changed_names):
             self._queues = with_changes(old_infos, changes)
         else:  # infos stay ordered by name
-            all_names = sorted(set().union(*existing))
+            all_names = sorted(set().union(*name_sets))
             self._queues = {
                 name: changes.get(name) or old_infos.get(name) or self.queue_info(name) for name in all_names
             }
@@ -191,11 +191,11 @@ class GroupInfos:
             job=self._job(group),
             history=self._history(group, old_info.queue, old_info.history.run_needs),
             start=group.start,
-            assumed=tuple(members.assumed),
-            waiting=tuple(members.waiting),
+            assumed_pods=tuple(members.assumed_pods),
+            waiting_pods=tuple(members.waiting_pods),
             held_back_count=members.held_back_count,
             claim_fault=members.claim_fault,
-            planned=members.planned,
+            planned_nodes=members.planned_nodes,
             attempts=dict(group.attempts),
             allocated=total_requests(members.holding_shapes),
             pending_requests=members.pending_requests,
@@ -215,42 +215,42 @@ class GroupInfos:
         registry.settle_defaults(group)
         registry.record_start(group, members.are_under_way)
         queue, needs = registry.routes.queue_of(group), group.needs
-        on_nodes = Counter([pod.role for pod in members.placed])
+        on_nodes = Counter([pod.role for pod in members.placed_pods])
         self._record_history(group, queue, needs, members)
         self._record_held_back(group, queue, needs, members)
-        ran_with = group.run_needs.at_most(needs) if group.run_needs else None
+        run_needs = group.run_needs.at_most(needs) if group.run_needs else None
         return GroupInfo(
             key=group.key,
             exists=group.exists and not registry.awaits_controller(group),
             queue=queue,
             local_queue=registry.routes.local_queue_of(group),
-            namespace_allowed=registry.takes_namespace(queue, group.namespace),
+            namespace_allowed=registry.accepts_namespace(queue, group.namespace),
             use_allowed=registry.may_use(group, queue),
             priority=registry.priority_of(group),
             preempts=registry.preempts(group),
-            created_at=self._created(group),
+            created_at=self._created_at(group),
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
             run_limit=self._run_limit(group),
-            is_aborted=registry.lost_its_queue(group) or registry.is_suspended(group),
+            is_aborted=registry.has_lost_queue(group) or registry.is_suspended(group),
             spec=self._spec(group, queue),
             job=self._job(group),
-            history=self._history(group, queue, ran_with),
+            history=self._history(group, queue, run_needs),
             start=group.start,
-            placed=tuple(members.placed),
-            assumed=tuple(members.assumed),
-            waiting=tuple(members.waiting),
+            placed_pods=tuple(members.placed_pods),
+            assumed_pods=tuple(members.assumed_pods),
+            waiting_pods=tuple(members.waiting_pods),
             departing_pods=tuple(members.departing_pods),
             held_back_count=members.held_back_count,
-            planned=members.planned,
+            planned_nodes=members.planned_nodes,
             attempts=dict(group.attempts),
             bound_since=dict(group.bound_since),
             running=members.running,
             succeeded=members.succeeded,
             failed=members.failed,
-            running_since=min((p.running_since for p in members.placed if p.running_since), default=""),
-            is_whole=whole(needs, on_nodes, on_nodes.total()),
-            is_whole_as_before=ran_with is not None and whole(ran_with, on_nodes, on_nodes.total()),
+            running_since=min((p.running_since for p in members.placed_pods if p.running_since), default=""),
+            is_whole=is_whole_with(needs, on_nodes, on_nodes.total()),
+            is_whole_as_before=run_needs is not None and is_whole_with(run_needs, on_nodes, on_nodes.total()),
             allocated=total_requests(members.holding_shapes),
             pending_requests=members.pending_requests,
             by_pool=self._by_pool(group),
@@ -258,7 +258,7 @@ class GroupInfos:
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
         )
 
-    def _created(self, group: Group) -> str:
+    def _created_at(self, group: Group) -> str:
         """Return the creation time of a group.
 
         A PodGroup that Muster makes may be created late, for example after a restart. If its job or its first
@@ -283,7 +283,7 @@ class GroupInfos:
             created_pods=group.created_pods.count if group.created_pods.asked_at is not None else None,
         )
 
-    def _history(self, group: Group, queue: str, ran_with: Needs | None) -> GroupHistory:
+    def _history(self, group: Group, queue: str, run_needs: Needs | None) -> GroupHistory:
         """Return the history of a group.
 
         After a restart of Muster, a protected annotation may prove that Muster had admitted the start of
@@ -294,8 +294,8 @@ class GroupInfos:
         record, trusts_markers = group.record, self._registry.trusts_markers
         return GroupHistory(
             is_entitled=group.entitled_queue == queue,
-            accepted_by=self._registry.admitting_queue(group, queue),
-            run_needs=ran_with,
+            accepted_by=self._registry.admitting_queue_uid(group, queue),
+            run_needs=run_needs,
             resumes=record is not None and record.was_admitted and trusts_markers and not group.has_waited,
             reclaim_times=dict(group.reclaim_times),
             eviction_times=dict(group.eviction_times),
@@ -315,15 +315,13 @@ class GroupInfos:
             run_time=self._run_time(group),
             submitter=self._registry.submitter_of(group),
             restarts=self._restarts_elsewhere(group),
-            least_sub_groups={
-                policy.name: policy.min_sub_groups for policy in group.sub_groups if policy.min_sub_groups
-            },
+            least_sub_groups={p.name: p.min_sub_groups for p in group.sub_group_policies if p.min_sub_groups},
             composite=group.last_record.composite if group.last_record is not None else None,
         )
         if record is None:  # the pods name no PodGroup
             names = [pod.name for pod in group.pods.values()]
             series = series_of(group.namespace, "Pod", min(names)) if names else ""
-            return replace(spec, series=series, owner_name=self._controller(group))
+            return replace(spec, series=series, owner_name=self._owner_name(group))
         return replace(
             spec,
             has_podgroup=True,
@@ -337,7 +335,7 @@ class GroupInfos:
             is_evicted_whole=record.is_evicted_whole,
         )
 
-    def _controller(self, group: Group) -> str:
+    def _owner_name(self, group: Group) -> str:
         """Return the owner for which Muster should make the PodGroup; empty if unknown.
 
         The owner is written as `job/train`.
@@ -359,7 +357,7 @@ class GroupInfos:
         job = self._registry.jobs.get(group.key)
         yield NO_CHECKPOINT
         yield from (record.checkpoint for record in (group.record, job, group.owner) if record is not None)
-        yield from (pod.checkpoint for pod in members.placed if pod.checkpoint is not NO_CHECKPOINT)
+        yield from (pod.checkpoint for pod in members.placed_pods if pod.checkpoint is not NO_CHECKPOINT)
 
     def _run_time(self, group: Group) -> float | None:
         """Return the declared run time of the group.
@@ -401,12 +399,12 @@ class GroupInfos:
             group.entitled_queue = queue
         if group.record is not None and self._registry.trusts_markers:
             group.lost_work = max(group.lost_work, group.record.lost_work)
-        if not members.placed:
+        if not members.placed_pods:
             group.run_needs = None
             return
-        roles = Counter([pod.role for pod in members.placed if pod.has_started or group.has_fully_run])
+        roles = Counter([pod.role for pod in members.placed_pods if pod.has_started or group.has_fully_run])
         count = group.record.members_when_run if group.record and self._registry.trusts_markers else None
-        if whole(needs, roles, roles.total()):
+        if is_whole_with(needs, roles, roles.total()):
             group.run_needs = needs
         elif group.run_needs is None and not group.has_waited and count is not None:
             group.run_needs = Needs(count, {})  # the record on a PodGroup has no roles
@@ -417,14 +415,15 @@ class GroupInfos:
         A group cannot start while it or its queue is held, while its owner is suspended, or while too few of
         its members wait without gates of others.
         """
-        record, local = self._registry.queues.records.get(queue), self._registry.routes.local_queue_of(group)
-        waiting_count = sum(not pod.is_for_min_resources for pod in members.waiting)
-        existing_count = len(members.placed) + len(members.assumed) + waiting_count
+        record = self._registry.queues.records.get(queue)
+        local_queue = self._registry.routes.local_queue_of(group)
+        waiting_count = sum(not pod.is_for_min_resources for pod in members.waiting_pods)
+        existing_count = len(members.placed_pods) + len(members.assumed_pods) + waiting_count
         was_held_back = group.is_held_back
         group.is_held_back = (
             (group.record is not None and group.record.is_held)
             or (record is not None and bool(record.stop_policy))
-            or (local is not None and (local.is_closed or bool(local.stop_policy)))
+            or (local_queue is not None and (local_queue.is_closed or bool(local_queue.stop_policy)))
             or self._registry.is_suspended(group)
             or existing_count < needs.min_member
         )

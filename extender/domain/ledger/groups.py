@@ -30,7 +30,7 @@ from extender.domain.snapshot.decisions import GroupDecision, start_after
 from extender.domain.snapshot.group_info import Attempt, GroupInfo, Start
 from extender.domain.snapshot.job_start_and_suspension import CreatedPods
 from extender.domain.snapshot.jobs import JobRecord
-from extender.domain.snapshot.wholeness import whole
+from extender.domain.snapshot.wholeness import is_whole_with
 
 
 class Group(msgspec.Struct, eq=False):
@@ -67,7 +67,7 @@ class Group(msgspec.Struct, eq=False):
     reclaim_times: dict[GroupKey, float] = {}  # when this group last reclaimed capacity, by victim group
     eviction_times: dict[str, float] = {}  # when this group was last evicted, by the queue that gained
     is_held_back: bool = False  # whether the group, its queue or its members are held
-    ready_at: str = ""  # timestamp at which the holding back ended; empty: never held back
+    ready_at: str = ""  # timestamp from which the group was no longer held back; empty: it never was
     lost_work: float = 0.0  # seconds of the whole group's work that evictions have cost
     last_eviction: PastEviction | None = None  # last eviction that this process has seen
     restart_count: int = 0  # number of restarts elsewhere, because lost members had no capacity
@@ -136,14 +136,14 @@ class Group(msgspec.Struct, eq=False):
         minMember is lower.
         """
         needs = self._declared_needs()
-        sub_group_pods = sum(policy.min_sub_groups * policy.size for policy in self.sub_groups)
+        sub_group_pods = sum(policy.min_sub_groups * policy.size for policy in self.sub_group_policies)
         return needs if needs.min_member >= sub_group_pods else needs._replace(min_member=sub_group_pods)
 
     @property
-    def sub_groups(self) -> tuple[SubGroupPolicy, ...]:
+    def sub_group_policies(self) -> tuple[SubGroupPolicy, ...]:
         """Return the sub-group policies of the PodGroup, or else of the job."""
-        of_record = self.last_record.sub_groups if self.last_record is not None else ()
-        return of_record or (self.job.policies if self.job is not None else ())
+        policies = self.last_record.sub_groups if self.last_record is not None else ()
+        return policies or (self.job.policies if self.job is not None else ())
 
     def _declared_needs(self) -> Needs:
         """Return the needs that the PodGroup declares.
@@ -211,7 +211,7 @@ class Group(msgspec.Struct, eq=False):
         needs, members = self.needs, len(self.standing_roles)
         if members < needs.min_member or not (needs.min_task_member or needs.composite):
             return members >= needs.min_member
-        return whole(needs, Counter(self.standing_roles.values()), members)
+        return is_whole_with(needs, Counter(self.standing_roles.values()), members)
 
     @property
     def joining_roles(self) -> Collection[str] | None:
@@ -246,12 +246,12 @@ class Group(msgspec.Struct, eq=False):
         if self.start.released_at is None:
             self.start = replace(self.start, released_at=now)
 
-    def record_refused(self, uid: Uid, words: str, refused_at: float | None, asked_twice: bool) -> None:
+    def record_refused(self, uid: Uid, message: str, refused_at: float | None, asked_twice: bool) -> None:
         """Record that the scheduler found no node for a member.
 
         Args:
             uid: The UID of the member.
-            words: The message of the scheduler.
+            message: The message of the scheduler.
             refused_at: The time of the refusal; None if the pod is tried again.
             asked_twice: Whether the scheduler was asked again after an earlier refusal.
         """
@@ -260,7 +260,7 @@ class Group(msgspec.Struct, eq=False):
             previous,
             shown_at=refused_at,
             refused_at=refused_at,
-            message=words,
+            message=message,
             refusals=previous.refusals + 1,
             was_asked_again=asked_twice,
         )
@@ -285,8 +285,8 @@ class Group(msgspec.Struct, eq=False):
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """Return the history of starts once a decision is published."""
         resumes = self.info is not None and self.info.history.resumes
-        undone = None if self.job is not None else self.start_timeouts
-        return start_after(self.start, decision, now, self.has_fully_run, resumes, undone)
+        undone_count = None if self.job is not None else self.start_timeouts
+        return start_after(self.start, decision, now, self.has_fully_run, resumes, undone_count)
 
     def record_started(self, pod: PodRecord) -> None:
         """Record that a member runs or has run.
@@ -302,7 +302,7 @@ class Group(msgspec.Struct, eq=False):
         may_need_fewer = self.job is not None or self.reduced_to is not None
         if not may_need_fewer and len(self.started_roles) < self.record.min_member:
             return
-        if whole(self.needs, Counter(self.started_roles.values()), len(self.started_roles)):
+        if is_whole_with(self.needs, Counter(self.started_roles.values()), len(self.started_roles)):
             self.run_needs = self.needs
 
     def record_created_pods(self, now: float) -> None:
@@ -310,11 +310,11 @@ class Group(msgspec.Struct, eq=False):
 
         A message about missing pods is forgotten once the number changes.
         """
-        existing = sum(1 for pod in self.pods.values() if not (pod.is_expected or pod.deleting))
+        existing_count = sum(1 for pod in self.pods.values() if not (pod.is_expected or pod.deleting))
         if self.job is None or self.job.is_suspended:
             self.created_pods = CreatedPods()
-        elif existing != self.created_pods.count:
-            self.created_pods = CreatedPods(existing, now)
+        elif existing_count != self.created_pods.count:
+            self.created_pods = CreatedPods(existing_count, now)
 
     def record_job(self, now: float) -> None:
         """Record when the job was unsuspended and finished, and whether its needed pods have run at once."""
@@ -331,9 +331,9 @@ class Group(msgspec.Struct, eq=False):
         phases = Counter(pod.phase for pod in self.pods.values())
         record = self.last_record
         needed_count = self._at_most_created(record.min_member) if record else self.job.pod_count
-        all_run = phases["Running"] + phases["Succeeded"] >= needed_count
+        have_all_run = phases["Running"] + phases["Succeeded"] >= needed_count
         # Ended pods may be deleted, so running pods alone may suffice.
-        self.became_ready |= all_run or phases["Running"] >= self.job.pod_count
+        self.became_ready |= have_all_run or phases["Running"] >= self.job.pod_count
 
     def record_departed(self, pod: PodRecord) -> None:
         """Record that a member no longer holds its capacity.
@@ -362,7 +362,7 @@ class Group(msgspec.Struct, eq=False):
             return True
         remaining = Counter(self.standing_roles.values())
         remaining.subtract(lost_roles)
-        return self.is_quorate() and whole(self.needs, remaining, remaining.total())
+        return self.is_quorate() and is_whole_with(self.needs, remaining, remaining.total())
 
     @property
     def needs_no_barrier(self) -> bool:
@@ -398,31 +398,31 @@ class MemberSets:
 
     def __init__(self, group: Group, made_by: JobRecord | None, claims: Claims) -> None:
         record, pod_requests = group.record, {pod.topology for pod in group.pods.values()}
-        by_owners = [owner.topology for owner in (made_by, group.owner) if owner is not None]
-        by_group = [record.topology] if record is not None else []
-        pods_ask = any(map(any, pod_requests))
+        owner_requests = [owner.topology for owner in (made_by, group.owner) if owner is not None]
+        group_requests = [record.topology] if record is not None else []
+        has_pod_requests = any(map(any, pod_requests))
         self._group, self._claims = group, claims
-        self._for_group = first_request(*by_group, *([] if pods_ask else by_owners))
-        self._policies = group.sub_groups or (made_by.policies if made_by else ())
+        self._group_request = first_request(*group_requests, *([] if has_pod_requests else owner_requests))
+        self._policies = group.sub_group_policies or (made_by.policies if made_by else ())
         counts = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
         self._shared_claims = {claim for claim, number in counts.items() if number > 1}
         pod_groups = record.composite.pod_groups if record is not None and record.composite else ()
-        self._by_parents = {child.name: child.requests for child in pod_groups if child.requests}
-        self.is_empty = not (
-            any(self._for_group) or self._policies or pods_ask or self._shared_claims or self._by_parents
+        self._requests_by_role = {child.name: child.requests for child in pod_groups if child.requests}
+        self.is_empty = not has_pod_requests and not (
+            any(self._group_request) or self._policies or self._shared_claims or self._requests_by_role
         )
-        self._by_role: dict[str, list[SubGroupPolicy]] = {}  # policies by role of pods
+        self._policies_by_role: dict[str, list[SubGroupPolicy]] = {}  # policies by role of pods
         self._sets_by_kind: dict[tuple[object, ...], tuple[TopologySet, ...]] = {}  # sets by kind of member
         self._equal_sets: dict[tuple[TopologySet, ...], tuple[TopologySet, ...]] = {}  # equal sets
-        self._without_index: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
+        self._numbers_by_request: dict[TopologyRequest, Mapping[Uid, tuple[int, int]]] = {}
 
     def with_sets(self, pod: PodRecord) -> PodRecord:
         """Return a member with its index, topology sets and sub-group."""
         policy = self._policy_of(pod) if self._policies else None
-        *upper_requests, (_, own_request) = self._by_parents.get(pod.role, (_NO_REQUEST,))
-        by_role = first_request(own_request, pod.topology, policy.topology if policy else NO_TOPOLOGY)
-        by_policy = policy.topology if policy else self._for_group
-        request = by_role if by_role.slice_level else by_policy
+        *upper_requests, (_, own_request) = self._requests_by_role.get(pod.role, (_NO_REQUEST,))
+        role_request = first_request(own_request, pod.topology, policy.topology if policy else NO_TOPOLOGY)
+        policy_request = policy.topology if policy else self._group_request
+        request = role_request if role_request.slice_level else policy_request
         own_index = _index(pod)
         if policy and policy.labels:
             part: Part = policy.name, "labels", *(pod.labels[key] for key in policy.labels)
@@ -431,9 +431,10 @@ class MemberSets:
             job_part, index = (own_index or self._number(pod.uid, request)) if has_slice else (0, 0)
             part = pod.role, str(job_part), str(index // (request.slice_size or index + 1))
         claim = next((key for key in pod.claims_of_one_node if key in self._shared_claims), "")
-        key = pod.role, by_role, part, claim
+        key = pod.role, role_request, part, claim
         if key not in self._sets_by_kind:
-            requests: list[PartRequest] = [((), self._for_group), *upper_requests, ((pod.role,), by_role)]
+            final_request = (pod.role,), role_request
+            requests: list[PartRequest] = [((), self._group_request), *upper_requests, final_request]
             sets = pod_sets(self._group.key, requests, part)
             if claim:
                 sets += (TopologySet(self._group.key, ("claim", claim), HOSTNAME),)
@@ -443,16 +444,16 @@ class MemberSets:
 
     def _policy_of(self, pod: PodRecord) -> SubGroupPolicy | None:
         """Return the first sub-group policy that selects a member; None without such a policy."""
-        if pod.role not in self._by_role:
-            self._by_role[pod.role] = [policy for policy in self._policies if policy.may_select(pod.role)]
+        if pod.role not in self._policies_by_role:
+            self._policies_by_role[pod.role] = [p for p in self._policies if p.may_select(pod.role)]
         labels = {**pod.labels, keys.ROLE: pod.role}
-        return next((policy for policy in self._by_role[pod.role] if policy.selects(labels)), None)
+        return next((policy for policy in self._policies_by_role[pod.role] if policy.selects(labels)), None)
 
     def _number(self, uid: Uid, request: TopologyRequest) -> tuple[int, int]:
         """Return the number of a member without an index, for the division into slices."""
-        if request not in self._without_index:
-            self._without_index[request] = self._numbers(request)
-        return self._without_index[request][uid]
+        if request not in self._numbers_by_request:
+            self._numbers_by_request[request] = self._numbers(request)
+        return self._numbers_by_request[request][uid]
 
     def _numbers(self, request: TopologyRequest) -> Mapping[Uid, tuple[int, int]]:
         """Return a number for each pod without an index.
@@ -470,12 +471,12 @@ class MemberSets:
             by_domain[pod.role, domain].append(pod.uid)
         numbers: dict[Uid, tuple[int, int]] = {}
         for role in {pod.role for pod in pods}:
-            waiting, number = deque(by_domain.pop((role, None), ())), 0
+            waiting_uids, number = deque(by_domain.pop((role, None), ())), 0
             for uids in [uids for (other_role, _), uids in by_domain.items() if other_role == role]:
-                uids += [waiting.popleft() for _ in range(min(-len(uids) % size, len(waiting)))]
-                numbers |= {uid: (-1, number + at) for at, uid in enumerate(uids)}
+                uids += [waiting_uids.popleft() for _ in range(min(-len(uids) % size, len(waiting_uids)))]
+                numbers |= {uid: (-1, number + offset) for offset, uid in enumerate(uids)}
                 number += -(-len(uids) // size) * size
-            numbers |= {uid: (-1, number + at) for at, uid in enumerate(waiting)}
+            numbers |= {uid: (-1, number + offset) for offset, uid in enumerate(waiting_uids)}
         return numbers
 
 
@@ -494,14 +495,14 @@ class Members:
         self,
         group: Group,
         claims: Claims,
-        stuck: Container[Uid],
+        stuck_uids: Container[Uid],
         made_by: JobRecord | None,
-        await_claims: bool,
+        awaits_claims: bool,
     ) -> None:
-        self.placed: list[PodRecord] = []
-        self.assumed: list[tuple[PodRecord, str]] = []
-        self.waiting: list[PodRecord] = []
-        self.planned: dict[Uid, str] = {}
+        self.placed_pods: list[PodRecord] = []
+        self.assumed_pods: list[tuple[PodRecord, str]] = []
+        self.waiting_pods: list[PodRecord] = []
+        self.planned_nodes: dict[Uid, str] = {}
         self.held_back_count = 0
         self.claim_fault = ""
         self.departing_pods: list[PodRecord] = []
@@ -517,30 +518,30 @@ class Members:
             claim = claims.get(pod.uid)
             is_fixed = claim is not None and claim.is_fixed
             self.has_fixed_claims |= is_fixed
-            if is_fixed and pod.uid not in stuck:
+            if is_fixed and pod.uid not in stuck_uids:
                 self.holding_shapes.append(pod.shape)
             if pod.is_placed:
-                self.placed.append(pod)
+                self.placed_pods.append(pod)
             elif pod.is_waiting and pod.foreign_gates:
                 self.held_back_count += 1
             elif pod.is_waiting and claim is not None and is_fixed:
-                self.assumed.append((pod, claim.node))
-            elif pod.is_waiting and pod.claim_fault and await_claims:
+                self.assumed_pods.append((pod, claim.node))
+            elif pod.is_waiting and pod.claim_fault and awaits_claims:
                 self.held_back_count += 1
                 self.claim_fault = pod.claim_fault
             elif pod.is_waiting:
-                self.waiting.append(pod)
+                self.waiting_pods.append(pod)
                 if claim is not None:
-                    self.planned[pod.uid] = claim.node
+                    self.planned_nodes[pod.uid] = claim.node
             elif pod.holds_capacity:
                 self.departing_pods.append(pod)
 
     @property
     def are_under_way(self) -> bool:
         """Return whether any member has a node or a planned node."""
-        return bool(self.planned or self.has_fixed_claims)
+        return bool(self.planned_nodes or self.has_fixed_claims)
 
     @property
     def pending_requests(self) -> dict[str, int]:
         """Return the joint requests of the waiting members."""
-        return total_requests([pod.shape for pod in self.waiting])
+        return total_requests([pod.shape for pod in self.waiting_pods])

@@ -113,7 +113,7 @@ class Intake:
                 self._changes.notify()
             if labels_before != record.labels:
                 self._hyper_nodes.put_node(record.name)
-                self._mark_flavored(record.name)
+                self._mark_groups_with_flavors(record.name)
 
     def drop_node(self, name: str) -> None:
         """Remove a node."""
@@ -122,7 +122,7 @@ class Intake:
             self._claims.capacity.drop_node(name)
             self._hyper_nodes.drop_node(name)
             self._stuck_pods.record_deleted(name)
-            self._mark_flavored(name)
+            self._mark_groups_with_flavors(name)
             self._changes.notify()
 
     def set_devices(
@@ -235,7 +235,7 @@ class Intake:
                 if (job := self._jobs_with_devices.get(key)) is not None:
                     self.set_job(*job)
 
-    def _mark_flavored(self, node: str) -> None:
+    def _mark_groups_with_flavors(self, node: str) -> None:
         """Mark groups as dirty if their flavors depend on the labels of a node."""
         if self._registry.queues.pools.all_pools:
             for key in {claim.pod.group for claim in self._claims.on_node(node) if claim.pod.group}:
@@ -501,7 +501,7 @@ class Intake:
             local_queues = self._registry.routes.local_queues
             if local_queues.kueue_is_served is not is_served:
                 local_queues.kueue_is_served = is_served
-                self._mark_dirty([*local_queues.naming, *self._registry.jobs.with_label])
+                self._mark_dirty([*local_queues.naming_groups, *self._registry.jobs.jobs_with_label])
 
     def set_namespace(self, namespace: Namespace) -> None:
         """Record a namespace with its defaults for groups."""

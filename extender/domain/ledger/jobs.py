@@ -47,7 +47,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self._records: dict[GroupKey, JobRecord] = {}
-        self._in_namespace: defaultdict[str, set[GroupKey]] = defaultdict(set)
+        self._keys_by_namespace: defaultdict[str, set[GroupKey]] = defaultdict(set)
 
     def __contains__(self, key: GroupKey) -> bool:
         return key in self._records
@@ -66,18 +66,18 @@ class Jobs:
         if old == record:
             return False
         self._records[record.group] = record
-        self._in_namespace[record.namespace].add(record.group)
+        self._keys_by_namespace[record.namespace].add(record.group)
         return True
 
     def drop(self, key: GroupKey) -> bool:
         """Remove a job. Return whether it existed."""
         record = self._records.pop(key, None)
         if record is not None:
-            discard_from(self._in_namespace, record.namespace, key)
+            discard_from(self._keys_by_namespace, record.namespace, key)
         return record is not None
 
     def groups_in(self, namespace: str) -> Collection[GroupKey]:
-        return self._in_namespace.get(namespace, ())
+        return self._keys_by_namespace.get(namespace, ())
 
     def naming(self, namespace: str, local_queue: str) -> list[GroupKey]:
         """Return the jobs whose label names a LocalQueue."""
@@ -88,7 +88,7 @@ class Jobs:
         return [key for key, job in self._records.items() if job.kind in kinds]
 
     @property
-    def with_label(self) -> list[GroupKey]:
+    def jobs_with_label(self) -> list[GroupKey]:
         """Return all jobs whose label names a LocalQueue."""
         return [key for key, job in self._records.items() if job.local_queue is not None]
 
@@ -143,7 +143,7 @@ class Runtimes:
         """Return a job that names a runtime, as it was recorded."""
         return self._jobs.get(key)
 
-    def used_by(self, key: GroupKey) -> Json | None:
+    def used_spec(self, key: GroupKey) -> Json | None:
         """Return the spec of a job's runtime; None if the runtime does not exist."""
         return self._used_specs.get(key)
 
@@ -166,7 +166,7 @@ class Owner(NamedTuple):
     kind: str = ""  # such as "apps/v1/Deployment"; empty: unknown
 
     @classmethod
-    def by(cls, namespace: str, reference: OwnerReference) -> Self:
+    def from_reference(cls, namespace: str, reference: OwnerReference) -> Self:
         kind = f"{reference.api_version}/{reference.kind}"
         return cls(group_of_owner(namespace, reference.uid), kind)
 
@@ -202,7 +202,7 @@ class Ancestors:
             queue=queue_named_by(meta),
             local_queue=local_queue_label(meta),
             may_use=recorded_use(meta, kind),
-            controller=Owner.by(meta.namespace, owner) if owner is not None else None,
+            controller=Owner.from_reference(meta.namespace, owner) if owner is not None else None,
         )
         if self._ancestors.get(key) == ancestor:
             return ()
@@ -229,7 +229,7 @@ class Ancestors:
         authors = (record.author for _, record in self._chain_of(owners) if record is not None)
         return next(filter(None, authors), "")
 
-    def naming_queue(self, owners: Iterable[Owner]) -> Ancestor:
+    def nearest_naming_queue(self, owners: Iterable[Owner]) -> Ancestor:
         """Return the nearest owner that names a queue or a LocalQueue; an empty record if none does."""
         ancestors = (ancestors for _, ancestors in self._chain_of(owners) if ancestors is not None)
         return next((each for each in ancestors if each.queue or each.local_queue), NO_ANCESTOR)

@@ -255,10 +255,10 @@ class Ledger:
 
     def _restore_claims(self, group: Group, info: GroupInfo) -> None:
         """Restore the claims of a group's planned and assumed members."""
-        for uid, node in info.planned.items():
+        for uid, node in info.planned_nodes.items():
             if (pod := group.pods.get(uid)) is not None:
                 self._transitions.put(pod, ClaimEvent.PLAN, node)
-        for pod, node in info.assumed:
+        for pod, node in info.assumed_pods:
             if pod.uid in group.pods:
                 self._transitions.put(group.pods[pod.uid], ClaimEvent.PLAN, node)
                 self._transitions.put(group.pods[pod.uid], ClaimEvent.ANSWER, node)
@@ -269,13 +269,13 @@ class Ledger:
         A filter call may have made a claim since the snapshot. This claim is newer than the plans, and stays.
         """
         with self._lock:
-            before, self.decisions = self.decisions, decisions
+            old_decisions, self.decisions = self.decisions, decisions
             version, changed_claims = decisions.version, self._transitions.changed_since(decisions.version)
             self._change_versions = {key: at for key, at in self._change_versions.items() if at > version}
-            self._record_evictions(before, decisions)
-            self._record_reclaims(before, decisions)
-            for key in dict.fromkeys((*decisions.changed_since(before), *changed_claims)):
-                old, decision = before.groups.get(key), decisions.groups.get(key)
+            self._record_evictions(old_decisions, decisions)
+            self._record_reclaims(old_decisions, decisions)
+            for key in dict.fromkeys((*decisions.changed_since(old_decisions), *changed_claims)):
+                old, decision = old_decisions.groups.get(key), decisions.groups.get(key)
                 self._reclaimed_capacity.put(key, decision.reclaim if decision is not None else None)
                 group = self.registry.groups.get(key)
                 if decision is None or group is None:
@@ -361,15 +361,15 @@ class Ledger:
             self.registry.mark_dirty(group.key)
             self._changes.notify()
 
-    def _record_losses(self, taker: GroupKey, reclaim: Reclaim | None, spared: Collection[GroupKey]) -> None:
-        """Record when groups of other queues last lost capacity to the queue of `taker`.
+    def _record_losses(self, owner: GroupKey, reclaim: Reclaim | None, spared: Collection[GroupKey]) -> None:
+        """Record when groups of other queues last lost capacity to the queue of `owner`.
 
         Args:
-            taker: The group for which capacity is reclaimed.
+            owner: The group for which capacity is reclaimed.
             reclaim: The reclaim; None if there is none.
             spared: Groups that have lost nothing after all, so that the record of their loss is removed.
         """
-        queue, now = self.decisions.groups[taker].queue, self._clock()
+        queue, now = self.decisions.groups[owner].queue, self._clock()
         causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}
         for key in {*spared, *(key for key, cause in causes.items() if cause in LOSS_CAUSES)}:
             if (group := self.registry.groups.get(key)) is not None:
@@ -476,11 +476,11 @@ class Ledger:
             groups: The groups of the pods; None for all groups.
         """
         with self._lock:
-            decided = self.decisions.groups
+            decisions = self.decisions.groups
             return [
                 claim
-                for key in (decided if groups is None else groups)
-                for uid in (decided[key].plan if key in decided else ())
+                for key in (decisions if groups is None else groups)
+                for uid in (decisions[key].plan if key in decisions else ())
                 if (claim := self.claims.get(uid)) and claim.stage is ClaimStage.PLANNED
                 if not claim.pod.is_expected
             ]
@@ -503,24 +503,24 @@ class Ledger:
             record = self.registry.queues.get(queue)
             # A decision may be older than a change of the job. Therefore, claims only count if they were made
             # for the current job, and if they cover all pods with which the job starts.
-            claimed = sum(1 for pod in group.pods.values() if pod.is_expected and self.claims.get(pod.uid))
+            claimed_count = sum(1 for p in group.pods.values() if p.is_expected and self.claims.get(p.uid))
             self.registry.settle_defaults(group)
-            members = group.gang_size.members
-            starts_with = members if group.reduced_to is None else group.reduced_to
+            member_count = group.gang_size.members
+            start_count = member_count if group.reduced_to is None else group.reduced_to
             is_current = self.registry.jobs.get(key) == job
-            since = group.unsuspended_since
+            since, created = group.unsuspended_since, group.created_pods
             return ManagedJob(
                 job,
                 queue,
-                members,
+                member_count,
                 group=group.record,
                 decision=self.decisions.groups.get(key),
                 unsuspended_since=since,
-                has_capacity=is_current and claimed > 0 and claimed >= starts_with,
-                capacity_since=group.start.admitted_at if job.is_suspended and claimed else None,
+                has_capacity=is_current and claimed_count > 0 and claimed_count >= start_count,
+                capacity_since=group.start.admitted_at if job.is_suspended and claimed_count else None,
                 reduced_to=group.reduced_to,
-                created_pods=group.created_pods,
-                lacks_pods=claimed > 0 or (group.created_pods.count < members and not group.became_ready),
+                created_pods=created,
+                lacks_pods=claimed_count > 0 or (created.count < member_count and not group.became_ready),
                 became_ready=group.became_ready,
                 is_on_nodes=any(pod.holds_capacity for pod in group.pods.values()),
                 start_timeout=record.start_timeout if record is not None else START_TIMEOUT,
@@ -554,8 +554,8 @@ class Ledger:
 
         A limit at or above the total of all nodes is left out, because free capacity is the tighter limit.
         """
-        decided, offers = self.decisions.queues, self.offered()
-        while (decision := decided.get(queue)) is not None:
+        decisions, offers = self.decisions.queues, self.offered()
+        while (decision := decisions.get(queue)) is not None:
             limits = {name: limit for name, limit in decision.ceiling.items() if limit < offers.get(name, 0)}
             yield Ceiling(decision.name, decision.allocated, limits)
             queue = decision.parent
@@ -609,9 +609,9 @@ class ReclaimedCapacity:
         """Record that a group is moved or restarted, with the reserved nodes of its evicted members."""
         group = self._registry.groups.get(moved_group)
         if group is not None and group.info is not None:
-            node_of, moving = dict(_pods_with_nodes(group.info)), reclaim.homes
+            node_by_uid, moving = dict(_pods_with_nodes(group.info)), reclaim.homes
             homes = tuple((group.pods[uid], node) for uid, node in moving.items() if uid in group.pods)
-            stayed = len(node_of.keys() - moving.keys())
+            stayed = len(node_by_uid.keys() - moving.keys())
             group.restart_count += reclaim.is_restart
             doublings = min(group.restart_count - 1, _MAX_DOUBLINGS) if reclaim.is_restart else 0
             again_at = reclaim.since + self._memory_seconds * 2**doublings
@@ -640,11 +640,11 @@ class ReclaimedCapacity:
 
     def _unused_homes(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
         """Return the moved members that no running pod has replaced yet, each with its reserved node."""
-        reclaim, node_of = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
+        reclaim, node_by_uid = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
         moving = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved_uids = {pod.uid for pod, _ in move.homes}
-        other_nodes = {uid: node for uid, node in node_of.items() if uid not in moved_uids}
-        homes = [home for home in move.homes if home[0].uid in moving or home[0].uid not in node_of]
+        other_nodes = {uid: node for uid, node in node_by_uid.items() if uid not in moved_uids}
+        homes = [home for home in move.homes if home[0].uid in moving or home[0].uid not in node_by_uid]
         homes.sort(key=lambda home: home[1] not in other_nodes.values())  # nodes with replacements come first
         return homes[max(len(other_nodes) - move.stayed, 0) :]
 
@@ -667,6 +667,6 @@ class ReclaimedCapacity:
 
 def _pods_with_nodes(info: GroupInfo) -> Iterator[tuple[Uid, str]]:
     """Yield unfinished members with their nodes: bound, assumed or planned."""
-    yield from ((pod.uid, pod.node) for pod in info.placed if pod.holds_capacity)
-    yield from ((pod.uid, node) for pod, node in info.assumed)
-    yield from info.planned.items()
+    yield from ((pod.uid, pod.node) for pod in info.placed_pods if pod.holds_capacity)
+    yield from ((pod.uid, node) for pod, node in info.assumed_pods)
+    yield from info.planned_nodes.items()

@@ -1,4 +1,4 @@
-"""Capacity for a PodGroup's minResources beyond its members, reserved until members use it or the group ends.
+"""Capacity for minResources of a PodGroup beyond its members, until members use it or the group ends.
 
 Operators such as Spark's write minMember 1 for the driver, and minResources that include the executors, which
 the driver creates once it runs. Volcano reserves this capacity in its enqueue action: otherwise drivers would
@@ -43,8 +43,8 @@ class MinResources:
     def __init__(self, core: Core, shapes: Shapes, max_count: int) -> None:
         self._core, self._shapes = core, shapes
         self._max_count = max_count
-        self._placeholders: Counter[str] = Counter()  # number of placeholders by namespace
-        self._with_placeholders: set[GroupKey] = set()  # groups that have placeholders
+        self._counts: Counter[str] = Counter()  # number of placeholders by namespace
+        self._groups_with_placeholders: set[GroupKey] = set()  # groups that have placeholders
         self._used_resources: dict[GroupKey, Resources] = {}  # minResources that members have used up
         self._pause_until: dict[Uid, float] = {}  # by pod: when it may take over claims again
 
@@ -55,8 +55,8 @@ class MinResources:
         for key in list(self._core.registry.dirty_groups):
             group = self._core.registry.groups.get(key)
             record = group.record if group is not None else None
-            reserves = record is not None and bool(record.min_resources) and not _made_by_muster(record)
-            if group is not None and (reserves or key in self._with_placeholders):
+            reserves = record is not None and bool(record.min_resources) and not _is_made_by_muster(record)
+            if group is not None and (reserves or key in self._groups_with_placeholders):
                 self._sync_group(group, record.min_resources if record is not None and reserves else {})
             if group is None or not reserves:
                 self._used_resources.pop(key, None)
@@ -65,10 +65,10 @@ class MinResources:
         """Update the placeholders so that they request the unused part of minResources."""
         self._hand_over(group)
         members = self._members(group)
-        lives = any(pod.phase != "Succeeded" for pod in members)
+        is_alive = any(pod.phase != "Succeeded" for pod in members)
         used_amounts = self._amounts_used_by(members, group.needs.min_member)
-        offered_names = self._core.claims.capacity.columns.names  # Volcano also writes names of quotas
-        minimum = {name: n for name, n in minimum.items() if lives and name in offered_names and name != PODS}
+        offered = self._core.claims.capacity.columns.names  # Volcano also writes names of quotas
+        minimum = {name: n for name, n in minimum.items() if is_alive and name in offered and name != PODS}
         minimum = {} if self._has_used(group.key, members, minimum) else minimum
         amounts = {name: n - used_amounts.get(name, 0) for name, n in minimum.items()}
         for pod in list(_placeholders_of(group)):
@@ -81,8 +81,8 @@ class MinResources:
             else:
                 self._remove_placeholder(group, pod)
         if not any(_placeholders_of(group)):
-            self._with_placeholders.discard(group.key)
-        if lives and any(n > 0 for n in amounts.values()) and group.job is None:
+            self._groups_with_placeholders.discard(group.key)
+        if is_alive and any(n > 0 for n in amounts.values()) and group.job is None:
             self._add_placeholders(group, members[0], {name: n for name, n in amounts.items() if n > 0})
 
     def _has_used(self, key: GroupKey, members: Iterable[PodRecord], requests: Resources) -> bool:
@@ -106,8 +106,8 @@ class MinResources:
         """
         members = [p for p in group.pods.values() if not p.is_expected and (p.is_placed or p.is_waiting)]
         members.sort(key=lambda p: (p.is_waiting and self._core.claims.get(p.uid) is None, p.sort_key))
-        with_claims = sum(pod.is_placed or self._core.claims.get(pod.uid) is not None for pod in members)
-        return members[: max(with_claims, group.needs.min_member)] if self._is_under_way(members) else members
+        claim_count = sum(pod.is_placed or self._core.claims.get(pod.uid) is not None for pod in members)
+        return members[: max(claim_count, group.needs.min_member)] if self._is_under_way(members) else members
 
     def _amounts_used_by(self, members: Sequence[PodRecord], needed_count: int) -> Resources:
         """Return the amounts that members use.
@@ -153,13 +153,13 @@ class MinResources:
 
     def _node_for(self, pod: PodRecord, reserved_claims: Iterable[Claim]) -> str | None:
         """Return a node that has capacity for a pod once claims of placeholders on the node are removed."""
-        capacity, on_nodes = self._core.claims.capacity, defaultdict[str, Counter[str]](Counter)
+        capacity, amounts_by_node = self._core.claims.capacity, defaultdict[str, Counter[str]](Counter)
         for claim in reserved_claims:
-            on_nodes[claim.node].update(claim.pod.shape.requests)
-        total_amounts = sum(on_nodes.values(), Counter[str]())
+            amounts_by_node[claim.node].update(claim.pod.shape.requests)
+        total_amounts = sum(amounts_by_node.values(), Counter[str]())
         if any(n > total_amounts.get(name, n) for name, n in pod.shape.requests.items()):
             return None
-        for node, free_amounts in sorted(on_nodes.items(), key=itemgetter(0)):
+        for node, free_amounts in sorted(amounts_by_node.items(), key=itemgetter(0)):
             free_amounts.update(capacity.idle(node))
             if pod.shape.asks_at_most(free_amounts) and capacity.is_suitable(pod, node):
                 return node
@@ -185,11 +185,11 @@ class MinResources:
         """Add placeholders that request these amounts together, each about as much as `template`."""
         size = template.shape.requests
         count = max(-(-n // size[name]) if size.get(name) else n for name, n in amounts.items())
-        count = max(min(count, _MAX_PLACEHOLDERS, self._max_count - self._placeholders[group.namespace]), 1)
-        self._placeholders[group.namespace] += count
-        self._with_placeholders.add(group.key)
-        existing = {pod.uid for pod in _placeholders_of(group)}
-        numbers = (n for n in range(_MAX_PLACEHOLDERS + count) if _placeholder_uid(group, n) not in existing)
+        count = max(min(count, _MAX_PLACEHOLDERS, self._max_count - self._counts[group.namespace]), 1)
+        self._counts[group.namespace] += count
+        self._groups_with_placeholders.add(group.key)
+        uids = {pod.uid for pod in _placeholders_of(group)}
+        numbers = (n for n in range(_MAX_PLACEHOLDERS + count) if _placeholder_uid(group, n) not in uids)
         for part, number in zip(range(count), numbers, strict=False):
             requests = {name: n * (part + 1) // count - n * part // count for name, n in amounts.items()}
             shape = self._shapes.with_requests(
@@ -218,14 +218,14 @@ class MinResources:
         if self._core.claims.get(member.uid) is not None:
             self._core.transitions.end(member, ClaimEvent.WITHDRAW)
         group.forget(member.uid)
-        self._placeholders[group.namespace] -= 1
-        if not self._placeholders[group.namespace]:
-            del self._placeholders[group.namespace]
+        self._counts[group.namespace] -= 1
+        if not self._counts[group.namespace]:
+            del self._counts[group.namespace]
         self._core.registry.mark_dirty(group.key)
         self._core.changes.notify()
 
 
-def _made_by_muster(record: GroupRecord) -> bool:
+def _is_made_by_muster(record: GroupRecord) -> bool:
     """Return whether Muster made a PodGroup, even if its owner is gone while pods are left."""
     return bool(record.stands_for) or is_named_by_uid(record.name)
 

@@ -74,10 +74,10 @@ class ResourceColumns:
         for matrix in (self.allocatable, self.capacity, self.free):
             matrix[row] = 0
 
-    def offer(self, old: Iterable[str], new_names: Iterable[str]) -> bool:
-        """Record the names of the resources that a node offered and offers. Return whether columns changed.
+    def update_names(self, old: Iterable[str], new_names: Iterable[str]) -> bool:
+        """Record the names of the resources that a node offered before and offers now.
 
-        New columns are zero.
+        Return whether columns changed. New columns are zero.
         """
         new_names, old = tuple(new_names), tuple(old)  # a Counter would add the amounts of a mapping
         self._node_counts.update(new_names)
@@ -230,7 +230,7 @@ class NodeCapacity:
         labels = self.labels(node) or {}
         return tuple(map(labels.get, self._table.topologies.levels_down_to(level)))
 
-    def count(self, claim: CountedClaim, sign: int) -> None:
+    def add(self, claim: CountedClaim, sign: int) -> None:
         """Add a claim to its node, or remove it (`sign` is -1).
 
         No pod can make this method raise an error.
@@ -238,9 +238,9 @@ class NodeCapacity:
         shape, node, is_fixed = claim.pod.shape, claim.node, claim.is_fixed
         self._add_to_sums(node, "fixed" if is_fixed else "planned", shape.requests, sign)
         if shape.constraints.ports:
-            self._ports.count(node, shape.constraints.ports, is_fixed, sign)
+            self._ports.add(node, shape.constraints.ports, is_fixed, sign)
         if is_fixed:
-            self.terms.count(claim.pod, node, sign)
+            self.terms.add(claim.pod, node, sign)
 
     def reserve(self, node: str, amounts: Resources, times: int = 1) -> None:
         """Reserve reclaimed capacity on a node, or free it (`times` is -1)."""
@@ -298,9 +298,9 @@ class NodeCapacity:
     def fullness(self, pod: PodRecord, node: str, claim: CountedClaim | None = None) -> float:
         """Return the used part of the scarcest resource of a node with the pod on it, from 0 to 1."""
         offers, sums = self._allocatable_of(node), self._sums.get(node, _NO_SUMS)
-        count = 0 if claim is not None and claim.node == node else 1
+        times = 0 if claim is not None and claim.node == node else 1
         requests = pod.shape.requests.items()
-        parts = ((sums.claimed(name) + count * n) / offers[name] for name, n in requests if offers.get(name))
+        parts = ((sums.claimed(name) + times * n) / offers[name] for name, n in requests if offers.get(name))
         return min(max(parts, default=0.0), 1.0)
 
     def is_overcommitted(self, node: str, pod: PodRecord) -> bool:
@@ -324,18 +324,18 @@ class NodeCapacity:
         selected, carried = terms.selected_counts(), terms.anti_affinity_nodes()
         return Occupancy(self._ports.fixed_ports(), selected, carried, terms.index(), terms.namespace_count)
 
-    def watch_terms(self, pod: PodRecord, old_record: PodRecord | None = None) -> None:
+    def follow_terms(self, pod: PodRecord, old_record: PodRecord | None = None) -> None:
         """Count from now on the pods that the terms of `pod` select.
 
         Terms of other schedulers' pods count only if they keep member pods away.
         """
         if pod.group:
-            self.terms.watch(pod)
+            self.terms.follow(pod)
             return
         if old_record is not None and (old_record.group or not pod.holds_capacity):
-            self.terms.unwatch(pod.uid)
+            self.terms.unfollow(pod.uid)
         if pod.holds_capacity:
-            self.terms.watch_other(pod)
+            self.terms.follow_other(pod)
 
     def _add_to_sums(self, node: str, field: str, amounts: Resources, times: int) -> None:
         """Add amounts to one field of a node's sums, or subtract them (`times` is -1)."""
@@ -350,7 +350,7 @@ class NodeCapacity:
 
     def _record_offer(self, old: NodeRecord | None, new: NodeRecord | None) -> None:
         """Record the resources that a node offers. If columns change, all rows are computed again."""
-        if self._columns.offer(old.allocatable if old else (), new.allocatable if new else ()):
+        if self._columns.update_names(old.allocatable if old else (), new.allocatable if new else ()):
             self._request_columns.clear()
             self._stale_rows.update(self._row_of.values())
 

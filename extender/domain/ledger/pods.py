@@ -180,7 +180,7 @@ class Pods:
         self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
         self._releases, self._changes = core.releases, core.changes
         self._clock, self._lock = core.clock, core.lock
-        self._stuck = stuck_pods
+        self._stuck_pods = stuck_pods
         self._pods_with_devices = DeviceUsers[Uid, Pod]()  # pods without a node that request devices
         self.on_use_of_claim: Callable[[ClaimKey], None] = lambda _: None  # set by the intake
         self._shared_claims = SharedClaims(lambda claim: self.on_use_of_claim(claim))
@@ -308,17 +308,17 @@ class Pods:
                 return
             self._transitions.drop(record)
             self._count_among_others(record, is_other=False)
-            self._claims.capacity.terms.unwatch(uid)
+            self._claims.capacity.terms.unfollow(uid)
             if record.group:
-                self._stuck.record_change(record, None)
+                self._stuck_pods.record_change(record, None)
                 self._registry.group(record.group).record_departed(record)
                 self.leave_group(record)
             if record.group or record.node:
                 self._changes.notify()
             self._crowded_pods.pop(uid, None)
             if record.shape.terms:  # waiting pods may now be within the limit of terms
-                for waiting in list(islice(self._crowded_pods.values(), _MAX_RETRIES)):
-                    self._put_record(self._within_bounds(waiting))
+                for crowded_pod in list(islice(self._crowded_pods.values(), _MAX_RETRIES)):
+                    self._put_record(self._within_bounds(crowded_pod))
 
     def set_unmanaged(self, schedulers: frozenset[str]) -> None:
         """Leave pods with these scheduler names to another scheduler, and manage all other pods again.
@@ -408,10 +408,10 @@ class Pods:
         is_other = record.holds_capacity and not record.group
         if is_other or before is not None:
             self._count_among_others(record, is_other)
-        self._claims.capacity.watch_terms(record, before)
+        self._claims.capacity.follow_terms(record, before)
         self._transitions.show(record)
         if record.group:
-            self._stuck.record_change(before, record)
+            self._stuck_pods.record_change(before, record)
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
             group.min_member_of_pods = record.min_member or group.min_member_of_pods
@@ -425,7 +425,7 @@ class Pods:
                 group.attempts.pop(record.uid, None)
             elif self._releases.scheduler_retries(record) and claim is not None:
                 group.record_shown(record.uid, claim.node, self._clock())
-            self._transitions.count_running(group, record)
+            self._transitions.update_standing(group, record)
             self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_foreign_pod(record.uid, is_unmanaged=self.is_unmanaged(record.scheduler))

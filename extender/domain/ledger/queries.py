@@ -57,7 +57,7 @@ class GroupQueries:
             group = self._registry.groups.get(key)
             if group is None or group.record is None or group.record.composite is None:
                 return []
-            counts = Counter(pod.role for pod in group.info.placed) if group.info is not None else {}
+            counts = Counter(pod.role for pod in group.info.placed_pods) if group.info is not None else {}
             tree = group.record.composite.tree
             states = {(child.name, child.children is not None): child.is_whole(counts) for child in tree}
             below = self._composites.parts_of(key)
@@ -199,14 +199,14 @@ class QueueQueries:
 
     def queue_of_owner(self, namespace: str, controller: OwnerReference) -> QueueOfOwner:
         """Return the queue that the nearest owner names, beginning with this controller."""
-        owners, ancestors = [Owner.by(namespace, controller)], self._registry.ancestors
+        owners, ancestors = [Owner.from_reference(namespace, controller)], self._registry.ancestors
         with self._lock:
-            owner = ancestors.naming_queue(owners)
+            owner = ancestors.nearest_naming_queue(owners)
             return QueueOfOwner(owner.queue, owner.local_queue, not ancestors.are_coming(owners))
 
-    def takes_namespace(self, queue: str, namespace: str) -> bool:
+    def accepts_namespace(self, queue: str, namespace: str) -> bool:
         with self._lock:
-            return self._registry.takes_namespace(queue, namespace)
+            return self._registry.accepts_namespace(queue, namespace)
 
     def tree(self) -> QueueTree:
         """Return all queues, for rules that compare several queues."""
@@ -239,7 +239,7 @@ class QueueQueries:
             record = self._local_queues.records.get(key)
             if record is None:
                 return None
-            namespace_allowed = self._registry.takes_namespace(record.queue, record.namespace)
+            namespace_allowed = self._registry.accepts_namespace(record.queue, record.namespace)
             return activity_of(record, self._infos.queue_info(record.queue), namespace_allowed)
 
     def local_queue_allocation(self, key: str) -> Resources:

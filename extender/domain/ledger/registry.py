@@ -136,7 +136,7 @@ class Registry:
         self.foreign_kinds: Collection[KindName] = (VOLCANO_JOB,)  # kinds whose jobs other controllers admit
         self.runtimes = Runtimes()
         self.ancestors = Ancestors()
-        self.routes = Routes(lambda group: self.ancestors.naming_queue(self._owners_of(group)))
+        self.routes = Routes(lambda group: self.ancestors.nearest_naming_queue(self._owners_of(group)))
         self.queues = Queues()
         self.admitted_groups = AdmittedGroups()
         self.owners = Owners()
@@ -149,7 +149,7 @@ class Registry:
         # By dirty group, in order: whether its queue may have changed since its last info.
         self._dirty_groups: dict[GroupKey, bool] = {}
         self._claims_changed: set[GroupKey] = set()  # dirty only by claims, attempts or the start
-        self._by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of their info
+        self._groups_by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by info's queue
 
     def group(self, key: GroupKey) -> Group:
         """Return the group with this key, which is created on first use."""
@@ -168,7 +168,7 @@ class Registry:
             self._claims_changed.add(key)
         self._dirty_groups[key] = True
 
-    def _mark_in_place(self, key: GroupKey) -> None:
+    def _mark_unmoved(self, key: GroupKey) -> None:
         """Mark a group with a change that does not move it to another queue."""
         self._dirty_groups.setdefault(key, False)
         self._claims_changed.discard(key)
@@ -238,7 +238,7 @@ class Registry:
         self.routes.local_queues.record_queues(queues)
         for key in self._groups_of(queues):
             self.record_arrival(self.groups[key])
-            self._mark_in_place(key)
+            self._mark_unmoved(key)
         return bool(queues)
 
     def _groups_of(self, queues: Collection[str]) -> list[GroupKey]:
@@ -246,11 +246,11 @@ class Registry:
 
         An index is used, because there may be thousands of queues and status updates.
         """
-        indexed_keys = (key for queue in sorted(queues) for key in self._by_queue.get(queue, ()))
+        indexed_keys = (key for queue in sorted(queues) for key in self._groups_by_queue.get(queue, ()))
         keys_to_check = [key for key, may_move in self._dirty_groups.items() if may_move] if queues else []
         groups_to_check = (group for key in keys_to_check if (group := self.groups.get(key)) is not None)
-        moved_in = (group.key for group in groups_to_check if self.routes.queue_of(group) in queues)
-        return [*(key for key in indexed_keys if not self._dirty_groups.get(key)), *moved_in]
+        moved_keys = (group.key for group in groups_to_check if self.routes.queue_of(group) in queues)
+        return [*(key for key in indexed_keys if not self._dirty_groups.get(key)), *moved_keys]
 
     def record_dependencies(self, group: Group) -> None:
         """Record the objects on which a group depends.
@@ -287,7 +287,7 @@ class Registry:
         names = self.queues.drop(name)
         self.routes.local_queues.record_queues(names)
         for key in self._groups_of(names):
-            self._mark_in_place(key)
+            self._mark_unmoved(key)
 
     def forget(self, group: Group) -> None:
         """Forget a group without members, PodGroup and job."""
@@ -310,13 +310,13 @@ class Registry:
         if old_queue == new_queue:
             return
         if new_queue:
-            self._by_queue[new_queue][key] = None
+            self._groups_by_queue[new_queue][key] = None
         if old_queue:
-            del self._by_queue[old_queue][key]
-            if not self._by_queue[old_queue]:
-                del self._by_queue[old_queue]
+            del self._groups_by_queue[old_queue][key]
+            if not self._groups_by_queue[old_queue]:
+                del self._groups_by_queue[old_queue]
 
-    def takes_namespace(self, queue: str, namespace: str) -> bool:
+    def accepts_namespace(self, queue: str, namespace: str) -> bool:
         """Return whether a queue accepts groups of a namespace. A queue that does not exist accepts all."""
         record = self.queues.get(queue)
         selector = record.namespace_selector if record is not None else None
@@ -381,14 +381,14 @@ class Registry:
 
     def set_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
         """Record an owner. Return the keys of its groups, which become dirty."""
-        keys_of_groups = [key]
+        group_keys = [key]
         if has_many_groups(key):
-            keys_of_groups += [group_key for group_key in self.groups if group_key.startswith(f"{key}.")]
-        for group_key in keys_of_groups:
+            group_keys += [group_key for group_key in self.groups if group_key.startswith(f"{key}.")]
+        for group_key in group_keys:
             if (group := self.groups.get(group_key)) is not None:
                 group.owner = record
                 self.mark_dirty(group_key)
-        return keys_of_groups
+        return group_keys
 
     def awaits_controller(self, group: Group) -> bool:
         """Return whether the watch still has to show an owner of the group's pods.
@@ -408,17 +408,17 @@ class Registry:
     def settle_defaults(self, group: Group) -> None:
         """Record the defaults of the namespace and the queue for the gang size of a group."""
         queue = self.queues.get(self.routes.queue_of(group))
-        of_namespace = self.routes.min_member_of(group.namespace)
-        group.defaults = Defaults(of_namespace, queue.min_member if queue is not None else "")
+        namespace_default = self.routes.min_member_of(group.namespace)
+        group.defaults = Defaults(namespace_default, queue.min_member if queue is not None else "")
 
-    def admitting_queue(self, group: Group, name: str) -> str:
-        """Return the UID of the named queue if this queue admits the group; else an empty text.
+    def admitting_queue_uid(self, group: Group, name: str) -> str:
+        """Return the UID of the named queue if this queue admits the group; otherwise an empty text.
 
         A queue that is created again under the name of a deleted queue does not get the groups of the deleted
         queue.
         """
         queue = self.queues.get(name)
-        accepts = queue is not None and group.entitled_queue == queue.name and not self.lost_its_queue(group)
+        accepts = queue is not None and group.entitled_queue == queue.name and not self.has_lost_queue(group)
         return queue.uid if queue is not None and accepts else ""
 
     def was_admitted(self, group: Group, name: str) -> bool:
@@ -429,8 +429,8 @@ class Registry:
         queue, record = self.queues.get(name), group.record
         if queue is None or record is None or not self.trusts_markers:
             return False
-        queue_took_it = bool(queue.uid) and record.queue_uid == queue.uid
-        return queue_took_it or record.was_admitted or record.members_when_run is not None
+        is_recorded = bool(queue.uid) and record.queue_uid == queue.uid
+        return is_recorded or record.was_admitted or record.members_when_run is not None
 
     def is_suspended(self, group: Group) -> bool:
         """Return whether the owner of a group is suspended.
@@ -451,7 +451,7 @@ class Registry:
         owner = self.owners.get(group_of_owner(group.namespace, owner_uid)) if owner_uid else group.owner
         return float(owner.run_limit) if owner is not None and owner.run_limit is not None else None
 
-    def lost_its_queue(self, group: Group) -> bool:
+    def has_lost_queue(self, group: Group) -> bool:
         """Return whether the queue that admitted a group is deleted.
 
         The queue `default` never counts as deleted, because it is created again. If markers are not trusted,
@@ -479,5 +479,5 @@ class Registry:
         return tuple(
             Orphan(record.namespace, record.name, record.uid, record.queue, record.queue_uid)
             for record in records
-            if self.lost_its_queue(self.groups[record.key])
+            if self.has_lost_queue(self.groups[record.key])
         )

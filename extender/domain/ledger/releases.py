@@ -49,7 +49,7 @@ class Releases:
     def __init__(self, on_change: Callable[[], None] | None, clock: Callable[[], float]) -> None:
         self._on_change = on_change
         self._clock = clock
-        self.shown: dict[Uid, Appearance] = {}
+        self.appearances: dict[Uid, Appearance] = {}
         self._changed_appearances: dict[Uid, tuple[Appearance | None, ...]] = {}  # new appearances, in order
         self._ends_at: dict[Uid, float] = {}  # by pod taken back: until when the scheduler may process it
         self._nominated_uids: dict[str, set[Uid]] = {}  # by node, before their first bind call
@@ -58,7 +58,7 @@ class Releases:
         self._ever_shown: set[Uid] = set()  # unbound pods that the scheduler may know
         self._has_begun = False  # whether this process has begun to show pods
         self._taken_back_count = 0
-        self._bypasses = 0
+        self._bypass_count = 0
         self._bypassed_at = 0.0
 
     @property
@@ -69,16 +69,17 @@ class Releases:
     @property
     def counts(self) -> ReleaseCounts:
         leaving = sum(until > self._clock() for until in self._ends_at.values())
-        return ReleaseCounts(len(self.shown), leaving, self._taken_back_count)
+        return ReleaseCounts(len(self.appearances), leaving, self._taken_back_count)
 
     @property
     def bypasses(self) -> Bypasses:
-        return Bypasses(self._bypasses, self._clock() - self._bypassed_at) if self._bypasses else Bypasses()
+        count, age = self._bypass_count, self._clock() - self._bypassed_at
+        return Bypasses(count, age) if count else Bypasses()
 
     def record_call(self, pod: PodRecord) -> None:
         """Record a call of the scheduler about a pod of Muster."""
         if self.is_on and pod.is_waiting and pod.uid not in self._ever_shown:
-            self._bypasses, self._bypassed_at = self._bypasses + 1, self._clock()
+            self._bypass_count, self._bypassed_at = self._bypass_count + 1, self._clock()
 
     def scheduler_retries(self, pod: PodRecord) -> bool:
         """Return whether the scheduler tries a planned pod by itself, without a release by Muster."""
@@ -102,7 +103,7 @@ class Releases:
         """Show a pod to the scheduler with this appearance."""
         self._ends_at.pop(pod.uid, None)
         self._ever_shown.add(pod.uid)
-        self.shown[pod.uid] = appearance
+        self.appearances[pod.uid] = appearance
         if appearance.node:
             self._nominated_uids.setdefault(appearance.node, set()).add(pod.uid)
         self._record_appearance(pod.uid, appearance)
@@ -115,7 +116,7 @@ class Releases:
             was_called: Whether a bind call for the pod was answered or is held.
         """
         self._remove_nominated(uid)
-        if self.shown.pop(uid, None) is not None:
+        if self.appearances.pop(uid, None) is not None:
             self._taken_back_count += 1
             self._ends_at[uid] = self._clock() + (_CALL_SECONDS if was_called else _NO_CALL_SECONDS)
             self._record_appearance(uid, None)
@@ -143,7 +144,7 @@ class Releases:
     def forget(self, pod: PodRecord) -> None:
         """Forget a pod that is bound or gone: the watch shows this to the scheduler."""
         self._remove_nominated(pod.uid)
-        self.shown.pop(pod.uid, None)
+        self.appearances.pop(pod.uid, None)
         self._changed_appearances.pop(pod.uid, None)
         self._ends_at.pop(pod.uid, None)
         self._ever_shown.discard(pod.uid)
@@ -167,14 +168,14 @@ class Releases:
         """Record that the scheduler has listed all pods again, so that all earlier attempts have ended."""
         self._ends_at.clear()
 
-    def retry(self, uid: Uid, lags: int) -> None:
-        """Let a pod be shown again whose attempt has ended.
+    def retry(self, uid: Uid, lag_count: int) -> None:
+        """Let a pod whose attempt has ended be shown again, after a pause.
 
         Args:
             uid: The UID of the pod.
-            lags: The pause before the pod is shown, as a multiple of the scheduler's lag.
+            lag_count: The pause before the pod is shown, as a multiple of the scheduler's lag.
         """
-        self._ends_at[uid] = self._clock() + lags * _LAG_SECONDS
+        self._ends_at[uid] = self._clock() + lag_count * _LAG_SECONDS
 
     def record_planned(self, group: GroupKey) -> None:
         """Record that members of a group may have to be shown."""
@@ -193,8 +194,8 @@ class Releases:
         return [(uid, appearance) for uid, steps in steps_by_uid.items() for appearance in steps]
 
     def _remove_nominated(self, uid: Uid) -> None:
-        """Do not count a pod among the pods that are nominated for its node any more."""
-        node = appearance.node if (appearance := self.shown.get(uid)) else ""
+        """Remove a pod from the pods that are nominated for its node."""
+        node = appearance.node if (appearance := self.appearances.get(uid)) else ""
         if uids := self._nominated_uids.get(node):
             uids.discard(uid)
             if not uids:

@@ -112,7 +112,7 @@ def _restore_group(ledger: Ledger, info: GroupInfo, snapshot: Snapshot) -> None:
         ledger.pods.put(pod)
     if info.job.is_managed or info.job.outcome is not None:
         intake.put_job(_job_of(info, snapshot))
-    for pod in (*info.waiting, *(pod for pod, _ in info.assumed)):
+    for pod in (*info.waiting_pods, *(pod for pod, _ in info.assumed_pods)):
         if pod.reserved_for and not pod.is_for_min_resources:  # replacement of a lost member
             group.pods[pod.uid] = pod
             group.reserved_until[pod.uid] = snapshot.now + ledger.limits.arrival_grace
@@ -127,7 +127,7 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
 
     Of failed and gated pods, only the number is known, so that copies of another pod are returned.
     """
-    pods = [*info.placed, *info.departing_pods, *(pod for pod, _ in info.assumed), *info.waiting]
+    pods = [*info.placed_pods, *info.departing_pods, *(p for p, _ in info.assumed_pods), *info.waiting_pods]
     sample = pods[0] if pods else _any_pod(ledger, info)
     fields: dict[str, Any] = {"node": "", "deleting": False, "is_expected": False, "reserved_for": Uid("")}
     for n in range(info.held_back_count):
@@ -212,7 +212,7 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
 
 def _topology_of(info: GroupInfo) -> TopologyRequest:
     """Return the topology request of the whole group."""
-    members = (*info.placed, *(pod for pod, _ in info.assumed), *info.waiting)
+    members = (*info.placed_pods, *(pod for pod, _ in info.assumed_pods), *info.waiting_pods)
     levels = {each.is_required: each.level for pod in members for each in pod.pod_sets if not each.part}
     return TopologyRequest(levels.get(True, ""), levels.get(False, ""))
 
@@ -249,16 +249,17 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
 
 def _parts_of(info: GroupInfo) -> tuple[str, tuple[ExpectedPods, ...]]:
     """Return the UID of a group's job, and its parts: parts of expected pods, then parts of existing pods."""
-    members = [*info.placed, *info.waiting, *(pod for pod, _ in info.assumed)]
+    members = [*info.placed_pods, *info.waiting_pods, *(pod for pod, _ in info.assumed_pods)]
     expected_pods = [pod for pod in members if pod.is_expected and not pod.reserved_for]
     existing_counts = Counter((pod.role, pod.shape) for pod in members if not pod.is_expected)
-    by_number = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected_pods}
+    pods_by_part = {int(pod.uid.rsplit("/", 2)[1]): replace(pod, min_member="") for pod in expected_pods}
     counts = Counter(int(pod.uid.rsplit("/", 2)[1]) for pod in expected_pods)
-    for part, pod in by_number.items():
+    for part, pod in pods_by_part.items():
         counts[part] += existing_counts.pop((pod.role, pod.shape), 0)
-    numbers = (number for number in range(len(by_number) + len(existing_counts)) if number not in by_number)
+    numbers = (n for n in range(len(pods_by_part) + len(existing_counts)) if n not in pods_by_part)
     pods = {(pod.role, pod.shape): pod for pod in members}
     for part, (kind, count) in zip(numbers, existing_counts.items(), strict=False):
-        by_number[part], counts[part] = replace(pods[kind], node="", phase="Pending", is_expected=True), count
+        pods_by_part[part] = replace(pods[kind], node="", phase="Pending", is_expected=True)
+        counts[part] = count
     uid = expected_pods[0].uid.rsplit("/", 2)[0] if expected_pods else f"job {info.key}"
-    return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(by_number.items()))
+    return uid, tuple(ExpectedPods(pod.role, counts[part], pod) for part, pod in sorted(pods_by_part.items()))

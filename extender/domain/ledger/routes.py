@@ -24,8 +24,8 @@ class LocalQueues:
         self.kueue_is_served = False
         self.changed_keys: set[str] = set()  # LocalQueues with changes other than in numbers
         self.records: dict[str, LocalQueueRecord] = {}
-        self._named_by: defaultdict[str, set[GroupKey]] = defaultdict(set)
-        self._label_of: dict[GroupKey, str] = {}
+        self._groups_by_key: defaultdict[str, set[GroupKey]] = defaultdict(set)
+        self._key_by_group: dict[GroupKey, str] = {}
         self._keys_by_queue: defaultdict[str, set[str]] = defaultdict(set)
         self._keys_by_namespace: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -46,12 +46,12 @@ class LocalQueues:
 
     def record_group(self, group: GroupKey, namespace: str, label: LocalQueueLabel | None) -> None:
         """Record the LocalQueue that a group names; None means that the group names none."""
-        old_key, new_key = self._label_of.pop(group, ""), f"{namespace}/{label.name}" if label else ""
+        old_key, new_key = self._key_by_group.pop(group, ""), f"{namespace}/{label.name}" if label else ""
         if old_key != new_key:
-            discard_from(self._named_by, old_key, group)
+            discard_from(self._groups_by_key, old_key, group)
         if new_key:
-            self._label_of[group] = new_key
-            self._named_by[new_key].add(group)
+            self._key_by_group[group] = new_key
+            self._groups_by_key[new_key].add(group)
 
     def record_queues(self, queues: Iterable[str]) -> None:
         """Mark the LocalQueues that lead to any of these queues, which have changed."""
@@ -62,12 +62,12 @@ class LocalQueues:
         self.changed_keys.update(self._keys_by_namespace.get(namespace, ()))
 
     @property
-    def naming(self) -> Collection[GroupKey]:
+    def naming_groups(self) -> Collection[GroupKey]:
         """Return all groups that name a LocalQueue."""
-        return list(self._label_of)
+        return list(self._key_by_group)
 
     def _groups_of(self, key: str) -> Collection[GroupKey]:
-        return list(self._named_by.get(key, ()))
+        return list(self._groups_by_key.get(key, ()))
 
     def _forget(self, key: str) -> bool:
         """Forget a LocalQueue. Return whether it was known."""
@@ -86,14 +86,14 @@ class Routes:
         nearest_owner_of: Returns the nearest owner of a group that names a queue.
     """
 
-    def __init__(self, named_above: Callable[[Group], Ancestor]) -> None:
-        self.nearest_owner_of = named_above
+    def __init__(self, nearest_owner_of: Callable[[Group], Ancestor]) -> None:
+        self.nearest_owner_of = nearest_owner_of
         self._named_queues: dict[str, str] = {}  # by namespace: queue in its annotation
         self._quota_queues: Mapping[str, str] = {}  # by namespace: queue of its quota
         self.local_queues = LocalQueues()
         self._namespace_labels: dict[str, Labels] = {}
         self._min_members: dict[str, str] = {}
-        self._groups_in: defaultdict[str, set[GroupKey]] = defaultdict(set)
+        self._groups_by_namespace: defaultdict[str, set[GroupKey]] = defaultdict(set)
 
     def set_namespace(self, namespace: str, queue: str, labels: Labels, min_member: str = "") -> bool:
         """Record a namespace. Return whether any value has changed.
@@ -132,11 +132,11 @@ class Routes:
 
     def record_group(self, group: Group) -> None:
         """Record the queue and LocalQueue that a group names, so that their changes reach the group."""
-        self._groups_in[group.namespace].add(group.key)
-        self.local_queues.record_group(group.key, group.namespace, self._named_by(group).local_queue)
+        self._groups_by_namespace[group.namespace].add(group.key)
+        self.local_queues.record_group(group.key, group.namespace, self._effective_names(group).local_queue)
 
     def forget(self, group: Group) -> None:
-        discard_from(self._groups_in, group.namespace, group.key)
+        discard_from(self._groups_by_namespace, group.namespace, group.key)
         self.local_queues.record_group(group.key, group.namespace, None)
 
     def namespace_queue(self, namespace: str) -> str:
@@ -158,18 +158,18 @@ class Routes:
         return self._min_members.get(namespace, "")
 
     def groups_in(self, namespace: str) -> Collection[GroupKey]:
-        return self._groups_in.get(namespace, ())
+        return self._groups_by_namespace.get(namespace, ())
 
     def label_of(self, group: Group) -> LocalQueueLabel | None:
         """Return the LocalQueue label by which a group enters its queue; None if it enters in another way."""
-        return self._named_by(group).local_queue if self.local_queue_of(group) is not None else None
+        return self._effective_names(group).local_queue if self.local_queue_of(group) is not None else None
 
     def local_queue_of(self, group: Group) -> LocalQueueRecord | None:
         """Return the LocalQueue of a group, which may not exist.
 
         None means that the group names no LocalQueue, or names a queue directly.
         """
-        names, routes = self._named_by(group), self.routes_into_queues
+        names, routes = self._effective_names(group), self.routes_into_queues
         return None if names.queue else routes.local_queue(group.namespace, names.local_queue)
 
     def queue_of(self, group: Group) -> str:
@@ -180,7 +180,7 @@ class Routes:
         """
         if group.start_queue:
             return group.start_queue
-        names, routes = self._named_by(group), self.routes_into_queues
+        names, routes = self._effective_names(group), self.routes_into_queues
         return routes.queue_of(group.namespace, names.queue, names.local_queue) or DEFAULT_QUEUE
 
     def names_queue(self, group: Group) -> bool:
@@ -188,8 +188,11 @@ class Routes:
         names = _names_of(group)
         return bool(names.queue or names.local_queue)
 
-    def _named_by(self, group: Group) -> Ancestor:
-        """Return the names that count: its own, else those of the nearest owner that has any."""
+    def _effective_names(self, group: Group) -> Ancestor:
+        """Return the queue and LocalQueue that count for a group.
+
+        If the group itself names none, the names of its nearest owner that names one count.
+        """
         return _names_of(group) if self.names_queue(group) else self.nearest_owner_of(group)
 
 

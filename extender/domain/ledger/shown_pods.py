@@ -45,11 +45,11 @@ class ShownPods(Appearances):
         pod = self._pods.get(uid)
         if pod is None or self._pods.is_unmanaged(pod.scheduler):
             return None
-        return self._releases.shown.get(uid) if pod.group else AS_STORED
+        return self._releases.appearances.get(uid) if pod.group else AS_STORED
 
     def in_flight(self, uid: Uid) -> bool:
         claim = self._claims.get(uid)
-        return claim is not None and claim.stage >= ClaimStage.HELD and uid in self._releases.shown
+        return claim is not None and claim.stage >= ClaimStage.HELD and uid in self._releases.appearances
 
     def take_changes(self) -> Sequence[Change]:
         with self._lock:
@@ -119,7 +119,7 @@ class ShownPods(Appearances):
     def take_all_back(self) -> None:
         """Hide all pods that the scheduler has not tried to bind, because another replica leads."""
         with self._lock:
-            for uid in list(self._releases.shown):
+            for uid in list(self._releases.appearances):
                 if (claim := self._claims.get(uid)) and claim.stage is ClaimStage.ANSWERED:
                     self._transitions.end(claim.pod, ClaimEvent.WITHDRAW)
                     self._changes.notify()
@@ -135,13 +135,13 @@ class ShownPods(Appearances):
         claims = map(self._claims.get, unbound_uids)
         planned_claims = [claim for claim in claims if claim and claim.stage is ClaimStage.PLANNED]
         picks_itself = self._leaves_nodes_to_scheduler(group)
-        awaited = {
+        awaited_claims = {
             name
-            for uid in self._releases.shown.keys() & group.pods
+            for uid in self._releases.appearances.keys() & group.pods
             for name in group.pods[uid].awaited_claims
         }
         for claim in planned_claims:
-            if not awaited.isdisjoint(claim.pod.awaited_claims):
+            if not awaited_claims.isdisjoint(claim.pod.awaited_claims):
                 continue
             attempt = group.attempt(claim.pod.uid)
             if attempt.refused_at is None and self._releases.may_show(claim.pod, claim.node):
@@ -150,8 +150,8 @@ class ShownPods(Appearances):
                 self._transitions.put(claim.pod, ClaimEvent.ANSWER, claim.node)
                 self._releases.show(claim.pod, appearance)
                 self._changes.record()
-                awaited.update(claim.pod.awaited_claims)
-        return all(claim.pod.uid in self._releases.shown for claim in planned_claims)
+                awaited_claims.update(claim.pod.awaited_claims)
+        return all(claim.pod.uid in self._releases.appearances for claim in planned_claims)
 
     def _leaves_nodes_to_scheduler(self, group: Group) -> bool:
         """Return whether the scheduler's own scoring picks the nodes of a group.
@@ -190,15 +190,15 @@ class ShownPods(Appearances):
         if claim is None or claim.stage is not ClaimStage.ANSWERED:
             return
         group = self._registry.group(pod.group)
-        refusals = group.attempt(pod.uid).refusals
-        is_raced = not text and group.needs_no_barrier
-        lacks_capacity = is_raced or lacks_only_capacity(text, pod.shape.requests)
+        refusal_count = group.attempt(pod.uid).refusals
+        may_have_raced = not text and group.needs_no_barrier
+        lacks_capacity = may_have_raced or lacks_only_capacity(text, pod.shape.requests)
         has_capacity = lacks_capacity and self._claims.fits(pod, claim.node)
-        may_try_again = refusals < (_MAX_TRIES if has_capacity else 1)
+        may_try_again = refusal_count < (_MAX_TRIES if has_capacity else 1)
         message, refused_at = (text, None) if may_try_again else (text or _BINDING_FAILED, self._clock())
         self._transitions.refuse(pod)
         self._pods.record_refused(pod, message, refused_at, asked_twice=not may_try_again)
         quotes_muster = not text or REFUSAL_PREFIX in text
-        lags = min(refusals, _MAX_LAG_COUNT) if has_capacity else 0
-        self._releases.retry(pod.uid, max(lags, 0 if quotes_muster else 1))
+        lag_count = min(refusal_count, _MAX_LAG_COUNT) if has_capacity else 0
+        self._releases.retry(pod.uid, max(lag_count, 0 if quotes_muster else 1))
         self._registry.mark_dirty(pod.group)

@@ -79,11 +79,11 @@ class Refusals:
 
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
-        self._by_node: dict[str, dict[Shape, tuple[int, float]]] = {}  # epoch of the node, and expiry
+        self._refusals_by_node: dict[str, dict[Shape, tuple[int, float]]] = {}  # epoch, and expiry
 
     def add(self, shape: Shape, node: str, expires_at: float) -> None:
         epoch = self._claims.capacity.epochs.get(node, 0)
-        self._by_node.setdefault(node, {})[shape] = (epoch, expires_at)
+        self._refusals_by_node.setdefault(node, {})[shape] = (epoch, expires_at)
 
     def rows(self, now: float) -> dict[Shape, frozenset[int]]:
         """Return by shape the rows of nodes that the scheduler still refuses.
@@ -91,25 +91,26 @@ class Refusals:
         Expired refusals are forgotten.
         """
         rows: dict[Shape, set[int]] = {}
-        for node, shapes in list(self._by_node.items()):
+        for node, shapes in list(self._refusals_by_node.items()):
             epoch, row = self._claims.capacity.epochs.get(node, 0), self._claims.capacity.row(node)
             valid = {shape: entry for shape, entry in shapes.items() if entry[0] == epoch and entry[1] > now}
             if not valid:
-                del self._by_node[node]
+                del self._refusals_by_node[node]
                 continue
-            self._by_node[node] = valid
+            self._refusals_by_node[node] = valid
             if row is not None:
                 for shape in valid:
                     rows.setdefault(shape, set()).add(row)
-        return {shape: frozenset(of_shape) for shape, of_shape in rows.items()}
+        return {shape: frozenset(shape_rows) for shape, shape_rows in rows.items()}
 
     def forget(self, node: str) -> bool:
         """Forget the refusals on a node. Return whether there were any."""
-        return self._by_node.pop(node, None) is not None
+        return self._refusals_by_node.pop(node, None) is not None
 
     def next_expiry(self) -> float | None:
         """Return when the next refusal expires; None without refusals."""
-        return min((end for shapes in self._by_node.values() for _, end in shapes.values()), default=None)
+        refusals = self._refusals_by_node.values()
+        return min((end for shapes in refusals for _, end in shapes.values()), default=None)
 
 
 _MIN_COUNT = 10_000
@@ -191,7 +192,7 @@ class ClaimTransitions:
         self._version_by_group: dict[GroupKey, int] = {}  # by group: version of the last change of a claim
 
     def put(
-        self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, posting: tuple[Posting, ...] = ()
+        self, pod: PodRecord, event: ClaimEvent, node: str, token: int = 0, postings: tuple[Posting, ...] = ()
     ) -> None:
         """Put the claim of a member on a node, or advance the claim.
 
@@ -201,7 +202,7 @@ class ClaimTransitions:
         old_claim = self._claims.get(pod.uid)
         stage = next_stage(event, self._stage_of(pod.uid))
         assert stage is not None, event
-        self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, posting)
+        self._claims.put(pod, node, stage, self._clock(), self._changes.next_version, token, postings)
         self._record(pod, old_claim)
 
     def end(self, pod: PodRecord, event: ClaimEvent) -> None:
@@ -252,8 +253,8 @@ class ClaimTransitions:
             self._changes.record_freed(pod.group)
         self._releases.forget(pod)
 
-    def count_running(self, group: Group, pod: PodRecord) -> None:
-        """Update whether a member counts as standing: on a node, or about to be bound."""
+    def update_standing(self, group: Group, pod: PodRecord) -> None:
+        """Update whether a member counts as standing: it is on a node, or about to be bound."""
         if pod.is_placed or (pod.is_waiting and (self._stage_of(pod.uid) or 0) >= ClaimStage.HELD):
             group.standing_roles[pod.uid] = pod.role
         else:
@@ -277,7 +278,7 @@ class ClaimTransitions:
         """Record that the claim of a pod has changed from `old` to its current claim."""
         claim = self._claims.get(pod.uid)
         self._version_by_group[pod.group] = self._changes.next_version
-        self.count_running(self._registry.group(pod.group), pod)
+        self.update_standing(self._registry.group(pod.group), pod)
         if not (old and claim and old.is_fixed and claim.is_fixed and old.node == claim.node):
             self._registry.mark_claims_changed(pod.group)  # other changes do not affect decisions
         if not pod.is_expected:

@@ -149,8 +149,8 @@ class HyperNodes:
         tiers = self._tiers()
         numbers = [f"{_TIER_PREFIX}{tier}" for tier in tiers]
         names = [
-            f"{_TIER_PREFIX}{next(filter(None, map(_name_of_tier, of_tier)), tier)}"
-            for tier, of_tier in tiers.items()
+            f"{_TIER_PREFIX}{next(filter(None, map(_name_of_tier, hyper_nodes)), tier)}"
+            for tier, hyper_nodes in tiers.items()
         ]
         for levels in (numbers, names) if names != numbers else (numbers,):
             if levels:
@@ -189,14 +189,14 @@ class HyperNodes:
         packed_rows: dict[str, _Bits] = {}  # rows of the HyperNodes of smaller tiers
         nearest = np.full(len(table.nodes), -1)
         owners: list[HyperNode] = []
-        for tier, of_tier in self._tiers().items():
+        for tier, hyper_nodes in self._tiers().items():
             rows_of_tier: dict[str, _Bits] = {}
-            for number, each in reversed([*enumerate(of_tier, len(owners))]):
+            for number, each in reversed([*enumerate(hyper_nodes, len(owners))]):
                 mask = _nodes_of(each, table, pattern_rows, packed_rows)
                 nearest[mask] = number
                 rows_of_tier[each.metadata.name] = np.packbits(mask)
             packed_rows |= rows_of_tier  # only larger tiers can have these members, so that there is no cycle
-            owners += of_tier
+            owners += hyper_nodes
             for row in np.flatnonzero(nearest >= 0):
                 if (node := table.nodes[row]) is not None:
                     owner = owners[nearest[row]]
@@ -207,27 +207,27 @@ class HyperNodes:
 
 
 def _nodes_of(
-    hyper_node: HyperNode, table: NodeTable, pattern_rows: Mapping[str, Rows], smaller: Mapping[str, _Bits]
+    hyper_node: HyperNode, table: NodeTable, rows_by_text: Mapping[str, Rows], packed: Mapping[str, _Bits]
 ) -> Mask:
     """Return a mask of the rows of a HyperNode's nodes.
 
     Args:
         hyper_node: The HyperNode.
         table: The table of nodes.
-        pattern_rows: The rows of matching nodes, by pattern.
-        smaller: The packed rows of HyperNodes of smaller tiers, which may be members.
+        rows_by_text: The rows of matching nodes, by pattern.
+        packed: The packed rows of HyperNodes of smaller tiers, which may be members.
     """
     mask = np.zeros(len(table.nodes), np.bool_)
     for member in hyper_node.spec.members or ():
         exact, regex, selector = member.selector.exact_match, member.selector.regex_match, member.selector
-        if member.type == "HyperNode" and exact is not None and exact.name in smaller:
-            mask |= np.unpackbits(smaller[exact.name], count=len(mask)).astype(np.bool_)
+        if member.type == "HyperNode" and exact is not None and exact.name in packed:
+            mask |= np.unpackbits(packed[exact.name], count=len(mask)).astype(np.bool_)
         if member.type != "Node":
             continue
         if exact is not None and exact.name in table.row_of:
             mask[table.row_of[exact.name]] = True
-        if regex is not None and regex.pattern in pattern_rows:
-            mask[pattern_rows[regex.pattern]] = True
+        if regex is not None and regex.pattern in rows_by_text:
+            mask[rows_by_text[regex.pattern]] = True
         if selector.label_match is not None:
             mask |= table.selected_rows(selector.label_match)
     return mask

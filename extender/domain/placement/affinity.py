@@ -408,8 +408,8 @@ PodsByShape = Mapping[Shape, list[PodRecord]]  # pods that must share a domain, 
 def _nodes_of_sets(group: GroupInfo) -> Mapping[TopologySet, Counter[str]]:
     """Return for each pod set of a group the number of its members with capacity by node."""
     counts_by_set: defaultdict[TopologySet, Counter[str]] = defaultdict(Counter)
-    placed_pods = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    member_counts = Counter((pod.pod_sets, node) for pod, node in (*placed_pods, *group.assumed))
+    placed_pods = [(pod, pod.node) for pod in group.placed_pods if pod.holds_capacity]
+    member_counts = Counter((pod.pod_sets, node) for pod, node in (*placed_pods, *group.assumed_pods))
     for (pod_sets, node), count in member_counts.items():
         for pod_set in pod_sets:
             counts_by_set[pod_set][node] += count
@@ -649,7 +649,7 @@ class AffinityCounts:
         """Return the number of members of a pod set by node. The caller may change it."""
         if pod_set not in self._nodes_of_sets:
             info = self._groups.get(GroupKey(pod_set.group))
-            nodes_by_set = info.computed(_nodes_of_sets) if info is not None else {}
+            nodes_by_set = info.compute(_nodes_of_sets) if info is not None else {}
             self._nodes_of_sets[pod_set] = Counter(nodes_by_set.get(pod_set, ()))
         return self._nodes_of_sets[pod_set]
 

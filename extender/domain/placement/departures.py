@@ -142,9 +142,10 @@ class _LeavingPods(NamedTuple):
 @computed_once
 def holding_of(group: GroupInfo) -> Holding:
     """Return the members on nodes, and the members that are planned for nodes."""
-    placed_pods = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    planned_pods = [(pod, group.planned[pod.uid]) for pod in group.waiting if pod.uid in group.planned]
-    return Holding((*placed_pods, *group.assumed, *planned_pods), ())
+    placed_pods = [(pod, pod.node) for pod in group.placed_pods if pod.holds_capacity]
+    nodes = group.planned_nodes
+    planned_pods = [(pod, nodes[pod.uid]) for pod in group.waiting_pods if pod.uid in nodes]
+    return Holding((*placed_pods, *group.assumed_pods, *planned_pods), ())
 
 
 @computed_once

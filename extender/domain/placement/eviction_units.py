@@ -29,7 +29,7 @@ from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint
 from extender.domain.model.shapes import total_requests
 from extender.domain.placement.planner import Planner
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import kept_roles, sub_group_sizes
+from extender.domain.snapshot.wholeness import min_running, sub_group_sizes
 
 
 class Run(NamedTuple):
@@ -110,7 +110,7 @@ def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protec
     """
     is_reclaim = cause is EvictionCause.RECLAIM
     by_annotation = not is_reclaim or protection.honours_preemptable
-    return group.computed(_calls_by_rule[cause, by_annotation, is_reclaim and not protection.honours_budgets])
+    return group.compute(_calls_by_rule[cause, by_annotation, is_reclaim and not protection.honours_budgets])
 
 
 def _eviction_units(
@@ -128,10 +128,10 @@ def _eviction_units(
         overrules: Whether to ignore disruption budgets.
     """
     is_only_whole = group.job.is_managed or group.spec.is_evicted_whole
-    spare_members = () if is_only_whole else group.computed(_spare_members_by_rule[by_annotation])
+    spare_members = () if is_only_whole else group.compute(_spare_members_by_rule[by_annotation])
     tier = _TIERS[cause]
     rank = f"{_least_important_key(group.priority)} {group.running_since} {group.created_at}"
-    run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed), 1))
+    run = Run(group.running_since, group.checkpoint, group.history.lost_work, max(len(group.placed_pods), 1))
     rank_and_key = (rank, group.key)
     eviction_units = [
         EvictionUnit(
@@ -139,7 +139,8 @@ def _eviction_units(
         )
         for pod in spare_members
     ]
-    pods, is_starting = group.computed(running_members), group.assumed or group.is_under_way(group.planned)
+    pods = group.compute(running_members)
+    is_starting = group.assumed_pods or group.is_under_way(group.planned_nodes)
     if pods and not is_starting and all(pod.may_be_evicted(by_annotation) for pod in pods):
         eviction_units.append(EvictionUnit(pods, cause, group.queue, tier + 1, *rank_and_key, run, overrules))
     return eviction_units
@@ -167,7 +168,7 @@ def _least_important_key(priority: int) -> str:
 
 def running_members(group: GroupInfo) -> tuple[PodRecord, ...]:
     """Return the members on nodes that have not finished."""
-    return tuple(pod for pod in group.placed if pod.holds_capacity)
+    return tuple(pod for pod in group.placed_pods if pod.holds_capacity)
 
 
 def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ...]:
@@ -176,16 +177,16 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
     The lowest priority comes first, then the newest pod, then the last name. The group keeps minMember
     members, the needed members of each role and the needed complete sub-groups.
     """
-    max_spare_count = len(group.placed) - group.min_member
+    max_spare_count = len(group.placed_pods) - group.min_member
     if max_spare_count <= 0:
         return ()
-    roles, sizes = Counter(pod.role for pod in group.placed), sub_group_sizes(group.placed)
+    roles, sizes = Counter(pod.role for pod in group.placed_pods), sub_group_sizes(group.placed_pods)
     set_counts = Counter(sub_group.policy for sub_group, size in sizes.items() if size >= sub_group.size)
     spare_members: list[PodRecord] = []
-    needed_by_role = kept_roles(group.needs)
+    needed_by_role = min_running(group.needs)
     composite = group.spec.composite
     tied_roles = {child.name for child in composite.pod_groups if child.is_evicted_whole} if composite else ()
-    pods = [pod for pod in group.computed(running_members) if pod.role not in tied_roles]
+    pods = [pod for pod in group.compute(running_members) if pod.role not in tied_roles]
     pods.sort(key=attrgetter("sort_key"), reverse=True)
     pods.sort(key=lambda pod: (pod.priority, descending_key(pod.created_at)))
     for pod in pods:

@@ -27,11 +27,11 @@ from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.headroom import (
     HeadroomForecast,
-    Need,
+    HeadroomNeed,
     full_levels,
-    remaining_for,
+    has_enough_headroom,
+    remaining_headroom,
     reserve,
-    suffices,
 )
 from extender.domain.scheduling.order import Rank, is_ahead
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
@@ -53,8 +53,8 @@ class Forecast:
         self._reserved_amounts: AmountRows | None = None  # reserved future capacity by row
         self.headroom = HeadroomForecast(cycle, self.run_times)
 
-    def find(self, group: GroupInfo, planner: Planner, stay: float) -> Reservation | None:
-        """Return a reservation for the earliest start of a group, which keeps its nodes for `stay` seconds.
+    def search(self, group: GroupInfo, planner: Planner, seconds: float) -> Reservation | None:
+        """Return a reservation for the earliest start of a group. It stays on its nodes for `seconds`.
 
         None means that the group would not fit in `planner` even once all running groups have ended.
         """
@@ -70,10 +70,10 @@ class Forecast:
             return None
         start, nodes = start_and_nodes
         known_start = start if start is None or not self.headroom.is_guess(group, need, start) else None
-        level_names = full_levels(self._cycle.budget, group, need)
+        names = full_levels(self._cycle.budget, group, need)
         expected = snapshot.timestamp(known_start)
         requests = missing(group).requests
-        return Reservation(now, nodes, requests, known_start, known_start, now + stay, expected, level_names)
+        return Reservation(now, nodes, requests, known_start, known_start, now + seconds, expected, names)
 
     def with_new_start(self, reservation: Reservation, group: GroupInfo) -> Reservation | None:
         """Return the reservation with the time at which its nodes and headroom become free.
@@ -81,7 +81,7 @@ class Forecast:
         None means that they never become free.
         """
         need = self._cycle.budget.flavors.settled_members(group)
-        if (rows_and_needs := self._reserved_requests(reservation, need)) is None:
+        if (rows_and_needs := self._rows_and_needs(reservation, need)) is None:
             return None
         rows, needs = rows_and_needs
         departures = self._departures_from(reservation)
@@ -90,13 +90,11 @@ class Forecast:
             has_capacity = bool((self._free_after(departures, instant, rows) >= needs).all())
             return has_capacity and self.headroom.has_headroom(group, need, instant)
 
-        instants = sorted(
-            {self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, need)}
-        )
-        first_index = bisect_left(instants, True, key=is_free)
-        if first_index == len(instants):
+        times = sorted({self._cycle.snapshot.now, *departures.instants, *self.headroom.instants(group, need)})
+        first_index = bisect_left(times, True, key=is_free)
+        if first_index == len(times):
             return None
-        freed_at, nodes = instants[first_index], frozenset(reservation.nodes.values())
+        freed_at, nodes = times[first_index], frozenset(reservation.nodes.values())
         is_guess = departures.is_guess(nodes, freed_at) or self.headroom.is_guess(group, need, freed_at)
         start = None if is_guess else freed_at
         return replace(reservation, starts_at=start, expected=self._cycle.snapshot.timestamp(start))
@@ -104,27 +102,27 @@ class Forecast:
     def still_fits(self, reservation: Reservation, group: GroupInfo) -> bool:
         """Return whether the members fit on the reserved nodes and within headroom at the reserved start."""
         need = self._cycle.budget.flavors.settled_members(group)
-        if (rows_and_needs := self._reserved_requests(reservation, need)) is None:
+        if (rows_and_needs := self._rows_and_needs(reservation, need)) is None:
             return False
         rows, needs = rows_and_needs
         has_capacity = bool((self.free_at_start(reservation, rows) >= needs).all())
         return has_capacity and self.headroom.has_headroom(group, need, start_of(reservation))
 
-    def _reserved_requests(self, reservation: Reservation, need: Missing) -> tuple[Rows, AmountRows] | None:
+    def _rows_and_needs(self, reservation: Reservation, need: Missing) -> tuple[Rows, AmountRows] | None:
         """Return the reserved rows, and the amounts that the members need there.
 
         None means that the reservation is for other members, or that a reserved node does not exist or does
         not suit its member.
         """
-        is_for_them = reservation.nodes.keys() == {pod.uid for pod in need.members}
-        if not is_for_them or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row_of.keys():
+        is_current = reservation.nodes.keys() == {pod.uid for pod in need.members}
+        if not is_current or not set(reservation.nodes.values()) <= self._cycle.snapshot.nodes.row_of.keys():
             return None
         rows, capacity = self.rows(reservation, need), self._cycle.budget.planner.capacity
         are_suitable = all(capacity.are_suitable(shape, shape_rows) for shape, shape_rows in rows.items())
         return capacity.requests_on(rows) if are_suitable else None
 
     def rows(self, reservation: Reservation, need: Missing) -> dict[Shape, Rows]:
-        """Return for each shape the rows of the reserved nodes, one row for each member."""
+        """Return the rows of the reserved nodes by shape, one row for each member."""
         placements = ((pod, reservation.nodes[pod.uid]) for pod in need.members)
         return rows_of(placements, self._cycle.snapshot.nodes)
 
@@ -182,7 +180,7 @@ class Forecast:
                 holders_by_node.setdefault(node, []).append(group)
         return holders_by_node
 
-    def held_on(self, reservation: Reservation, queue: str) -> Resources:
+    def usage(self, reservation: Reservation, queue: str) -> Resources:
         """Return the amounts that a queue's groups hold on the reserved nodes, with amounts of flavors."""
         nodes = frozenset(reservation.nodes.values())
         groups = (group for group in self._holders_on(reservation.node_names) if group.queue == queue)
@@ -203,8 +201,8 @@ class ReservedCapacity(msgspec.Struct, eq=False):
     rows: Rows
     needs: AmountRows  # amounts that the group will need on these rows
     withheld: AmountRows  # amounts there that other groups cannot use now
-    headroom: Need  # headroom that the group will need
-    binds_all: bool  # whether it binds all groups, or only groups above their queue's share
+    headroom: HeadroomNeed  # headroom that the group will need
+    binds_all: bool  # whether it binds all other groups, or only groups above their queue's share
 
 
 class Backfill:
@@ -214,7 +212,7 @@ class Backfill:
         self, cycle: Cycle, rank: Callable[[GroupInfo], Rank], reserved: dict[GroupKey, ReservedCapacity]
     ) -> None:
         self._cycle, self._rank, self._reserves = cycle, rank, reserved
-        self._owners_text: tuple[tuple[GroupKey, ...], str] = (), ""  # groups with reservations, and a text
+        self._owners_text: tuple[tuple[GroupKey, ...], str] = (), ""  # reserving groups, and a text on them
         self._known_fits: dict[Signature, bool] = {}
         self._cached_counts: CachedCounts = {}
         self._free: tuple[CapacityCounts, Planner] | None = None  # free capacity if nothing were reserved
@@ -223,7 +221,7 @@ class Backfill:
     def forecast(self) -> Forecast:
         return Forecast(self._cycle)
 
-    def reserve(self, group: GroupInfo, reservation: Reservation, binds: bool = True) -> None:
+    def reserve(self, group: GroupInfo, reservation: Reservation, binds_all: bool = True) -> None:
         """Reserve the amounts that the group will need at its start. The remaining amounts stay available.
 
         If the start is due or unknown, all free amounts that the group needs are withheld now. However, no
@@ -236,25 +234,25 @@ class Backfill:
         is_known = start is not None and not cycle.is_due(start)
         free_at_start = forecast.free_at_start(reservation, rows) if is_known else free_amounts
         withheld = np.where(needs > 0, np.maximum(free_amounts - np.maximum(free_at_start - needs, 0), 0), 0)
-        if start is None and not suffices(cycle.budget, group, need):
+        if start is None and not has_enough_headroom(cycle.budget, group, need):
             withheld = np.zeros_like(withheld)
         planner.allocate_amounts(rows, withheld)
         forecast.reserve(rows, needs - withheld)
         headroom = forecast.headroom.reserve(group, need, start)
         self._reserves[group.key] = ReservedCapacity(
-            group, reservation, rows, needs, withheld, headroom, binds
+            group, reservation, rows, needs, withheld, headroom, binds_all
         )
 
-    def end(self, group: GroupInfo) -> None:
+    def end_reservation(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts. Its unused capacity becomes free."""
         if (capacity := self._reserves.pop(group.key, None)) is not None:
             self._cycle.budget.planner.allocate_amounts(capacity.rows, capacity.withheld, times=-1)
             reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
 
-    def may_pass(self, group: GroupInfo, lends: bool) -> list[ReservedCapacity]:
-        """Return the reservations whose capacity a group may use.
+    def passable_capacities(self, group: GroupInfo, is_above_share: bool) -> list[ReservedCapacity]:
+        """Return the reserved capacity that a group may use.
 
-        A group may pass a reservation in these cases:
+        A group may pass a reservation, and use its capacity, in these cases:
 
         - The group ends before the reserved start.
         - The group is in another queue and within the share of that queue, and the reservation binds only
@@ -262,14 +260,14 @@ class Backfill:
         - The group is in another queue that has its turn before the queue of the reservation.
         - The group is ahead in the same queue, and the reserved start is not guaranteed.
 
-        `lends` is whether the group is above its share.
+        `is_above_share` is whether the group is above its queue's share.
         """
         passable_capacities: list[ReservedCapacity] = []
         for capacity in self._reserves.values():
             if self._ends_before(group, capacity):
                 passable_capacities.append(capacity)
             elif capacity.group.queue != group.queue:
-                if not (lends or capacity.binds_all) or self._has_turn_before(group, capacity):
+                if not (is_above_share or capacity.binds_all) or self._has_turn_before(group, capacity):
                     passable_capacities.append(capacity)
             elif not capacity.reservation.is_promised and self._is_ahead(group, capacity.group):
                 passable_capacities.append(capacity)
@@ -298,27 +296,27 @@ class Backfill:
             budget = self._cycle.budget
             budget.free_plan(group, plan)
             budget.running.add(group, -len(plan))
-            with self.usable(capacities):
+            with self.make_usable(capacities):
                 budget.reserve(group, plan)
                 budget.running.add(group, len(plan))
 
     def _has_turn_before(self, group: GroupInfo, capacity: ReservedCapacity) -> bool:
         """Return whether the group's queue has its turn before the queue of a reservation.
 
-        The result is False if the reserved start is guaranteed. Other reservations give way to the queue that
-        has its turn. Otherwise, they would, over time, give their own queue more than its part.
+        The result is False if the reserved start is guaranteed. Otherwise, the reservation gives way to the
+        queue that has its turn. If it did not, it would give its own queue more than its share over time.
         """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
         return not capacity.reservation.is_promised and is_ahead(
             shares, queues, group.queue, capacity.group.queue
         )
 
-    def usable(self, capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
+    def make_usable(self, capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
         """Make reserved capacity usable during the block."""
-        return _make_available(self._cycle.budget, capacities, self._cached_counts)
+        return _make_usable(self._cycle.budget, capacities, self._cached_counts)
 
-    def blocked_by(self, group: GroupInfo, need: Missing, reason: Reason | None) -> str:
-        """Return the owners of reservations that prevent members from starting, as text.
+    def blockers_text(self, group: GroupInfo, need: Missing, reason: Reason | None) -> str:
+        """Return the groups whose reservations prevent members from starting, as text.
 
         The text is empty if the members would lack capacity or headroom even without the reservations.
         """
@@ -343,7 +341,7 @@ class Backfill:
             not budget.shares.ceiling_excess(group.queue, requests)
             for requests in budget.flavors.requests_by_assignment(group)
         )
-        has_headroom = suffices(budget, group, need) and any(is_within)
+        has_headroom = has_enough_headroom(budget, group, need) and any(is_within)
         self._cycle.journal.roll_back(checkpoint)
         return has_headroom
 
@@ -365,12 +363,12 @@ class Backfill:
 
 
 @contextmanager
-def _make_available(
+def _make_usable(
     budget: Budget, capacities: Collection[ReservedCapacity], cached_counts: CachedCounts
 ) -> Iterator[None]:
     """Free reserved capacity during the block. Capacity that the block allocates is no longer reserved.
 
-    `cached_counts` has counts outside and inside such blocks, by the groups of the capacity.
+    `cached_counts` has the counts outside and inside such blocks, by the groups that reserve the capacity.
     """
     planner, groups = budget.planner, frozenset(reserved.group.key for reserved in capacities)
     capacity, counts_outside = planner.capacity, planner.capacity.cached_counts
@@ -382,18 +380,18 @@ def _make_available(
         if known_outside.belongs_with(counts_outside):
             capacity.restore(known_inside)
     counts_inside = capacity.cached_counts
-    amounts_then = [(capacity.free[item.rows], remaining_for(budget, item.group)) for item in capacities]
+    old_amounts = [(capacity.free[item.rows], remaining_headroom(budget, item.group)) for item in capacities]
     try:
         yield
-        for reserved, (free_before, headroom) in zip(capacities, amounts_then, strict=True):
+        for reserved, (free_before, headroom) in zip(capacities, old_amounts, strict=True):
             used_amounts = np.maximum(free_before - capacity.free[reserved.rows], 0)
             reserved.withheld = np.maximum(reserved.withheld - used_amounts, 0)
-            reserved.headroom = reserved.headroom.after(headroom, remaining_for(budget, reserved.group))
+            reserved.headroom = reserved.headroom.after(headroom, remaining_headroom(budget, reserved.group))
     finally:
-        is_as_before = capacity.cached_counts.belongs_with(counts_inside)
+        are_counts_unchanged = capacity.cached_counts.belongs_with(counts_inside)
         for reserved in capacities:
             planner.allocate_amounts(reserved.rows, reserved.withheld)
             reserve(budget, reserved.headroom.reserves)
-        if is_as_before:
+        if are_counts_unchanged:
             capacity.restore(counts_outside)
             cached_counts[groups] = counts_outside, counts_inside

@@ -22,7 +22,8 @@ TOO_LATE_TEXT = "the group was not fully running within its deadline"
 def fail(cycle: Cycle, group: GroupInfo, why: str, rejected: dict[Uid, str] | None = None) -> GroupDecision:
     """Return the decision that ends a failed start.
 
-    The capacity of the group is free at once, and the bound members are evicted.
+    The capacity of the group is free at once, and the bound members are evicted. `rejected` has the
+    nodes that the scheduler rejected, by member.
     """
     retry_at = cycle.snapshot.now + cycle.limits.retry_after(group.start.failures)
     cycle.request_cycle_at(retry_at)
@@ -64,7 +65,7 @@ def retry_of(cycle: Cycle, active: ActivePlan) -> Retry:
     start, now = active.group.start, cycle.snapshot.now
     if refusal := binding_refusal(active.group):
         return Retry(now + cycle.limits.retry_after(start.failures), waits=True, failure=refusal)
-    if active.bad_nodes:
+    if active.rejected_nodes:
         failure_count = start.failures - 2  # after the first refusals, try the next node at once
         instant = now + cycle.limits.retry_after(failure_count) if failure_count >= 0 else now
         failure = why_no_plan(active)
@@ -84,22 +85,22 @@ def binding_refusal(group: GroupInfo) -> str:
 def refusal_of(active: ActivePlan) -> str:
     """Return the scheduler's message about a member without a node; empty if there is none."""
     attempts = active.group.attempts
-    unbound_pods = (*(pod for pod, _ in active.group.assumed), *active.group.waiting)
+    unbound_pods = (*(pod for pod, _ in active.group.assumed_pods), *active.group.waiting_pods)
     messages = (attempts[pod.uid].message for pod in unbound_pods if pod.uid in attempts)
     return next(filter(None, messages), "") if attempts else ""
 
 
 def why_no_plan(active: ActivePlan) -> str:
     """Return why members have no node, as text for users."""
-    unused_text = "the scheduler did not use the planned nodes in time"
-    if any(pod.is_expected and not pod.reserved_for for pod in active.group.waiting):
-        unused_text = "its controller has not created all its pods in time"
-    return refusal_of(active) or (unused_text if active.bad_nodes else "no capacity for the missing members")
+    text = "the scheduler did not use the planned nodes in time"
+    if any(pod.is_expected and not pod.reserved_for for pod in active.group.waiting_pods):
+        text = "its controller has not created all its pods in time"
+    return refusal_of(active) or (text if active.rejected_nodes else "no capacity for the missing members")
 
 
 def _bound_members(group: GroupInfo) -> tuple[Uid, ...]:
     """Return the members that are bound to a node."""
-    return tuple(pod.uid for pod in group.placed if pod.node)
+    return tuple(pod.uid for pod in group.placed_pods if pod.node)
 
 
 def undo_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:

@@ -46,16 +46,16 @@ class QueueRules(NamedTuple):
         changes = {name: now for name, now in records.items() if now is not _existing_record(previous, name)}
         if not changes:
             return self._replace(queues=queues)
-        existing_records = {name: record for name, record in changes.items() if record is not None}
+        new_records = {name: record for name, record in changes.items() if record is not None}
         limits: dict[str, RunningLimits | None] = dict.fromkeys(changes)
-        limits |= {name: now.limits for name, now in existing_records.items() if now.limits != _NO_LIMITS}
-        spreading = {name for name, now in existing_records.items() if now.placement == keys.SPREAD}
-        draining = {name for name, now in existing_records.items() if now.stop_policy == keys.STOP_DRAIN}
+        limits |= {name: now.limits for name, now in new_records.items() if now.limits != _NO_LIMITS}
+        spreading_queues = {name for name, now in new_records.items() if now.placement == keys.SPREAD}
+        drained_queues = {name for name, now in new_records.items() if now.stop_policy == keys.STOP_DRAIN}
         return QueueRules(
             queues,
             with_changes(self.limits_by_queue, limits),
-            (self.spreading_queues - changes.keys()) | spreading,
-            (self.drained_queues - changes.keys()) | draining,
+            (self.spreading_queues - changes.keys()) | spreading_queues,
+            (self.drained_queues - changes.keys()) | drained_queues,
         )
 
 
@@ -75,14 +75,17 @@ class Budget:
     shares: QueueShares
 
     def __init__(self, snapshot: Snapshot, before: "Budget | None" = None) -> None:
-        """Begin with the free capacity. `before` is the budget of an earlier cycle, for reuse."""
+        """Begin with the free capacity.
+
+        Unchanged parts of `before`, from an earlier cycle, are reused.
+        """
         self.rules = (QueueRules() if before is None else before.rules).for_queues(snapshot.queues)
         self.journal = Journal()  # all allocations and reads; a failed evaluation is rolled back
         self.planner = Planner.from_snapshot(snapshot, self.journal)
         self.shares = QueueShares(snapshot, None if before is None else before.shares.at_start, self.journal)
         self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.rules.limits_by_queue, self.journal)
-        self.window = Window(snapshot, self.shares.tree, self.journal)
+        self.window = StartingWindow(snapshot, self.shares.tree, self.journal)
         self.allocation_count = 0  # number of allocations; if it has not changed, neither has the budget
 
     def place(
@@ -91,17 +94,18 @@ class Budget:
         """Start `pods` of a group: allocate capacity, share and window places for all of them at once.
 
         None means that the capacity does not suffice. With `is_partial`, as many pods as possible start
-        instead. `places` is the number of window places, as `window_places` in `count`. Domains with capacity
-        for all waiting members of the group are preferred, since the other members join later.
+        instead. `places` is the number of window places (see `window_places` of `count_members`).
+        Domains with capacity for all waiting members of the group are preferred, since the other members
+        join later.
         """
         pods, is_spread = list(pods), group.queue in self.rules.spreading_queues
-        is_small = len({pod.shape for pod in group.waiting}) <= _MAX_SHAPES
-        sharing_pods = group.waiting if is_small else ()
-        plan = self.planner.place(pods, is_partial=is_partial, is_spread=is_spread, gang_pods=sharing_pods)
-        self.count(group, plan or {}, window_places=places)
+        is_small = len({pod.shape for pod in group.waiting_pods}) <= _MAX_SHAPES
+        gang_pods = group.waiting_pods if is_small else ()
+        plan = self.planner.place(pods, is_partial=is_partial, is_spread=is_spread, gang_pods=gang_pods)
+        self.count_members(group, plan or {}, window_places=places)
         return plan
 
-    def count(
+    def count_members(
         self,
         group: GroupInfo,
         plan: Mapping[Uid, str],
@@ -129,20 +133,20 @@ class Budget:
         self.window.add(group, -len(plan))
 
     def reserve(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
-        """Allocate capacity and share for members that start once the capacity is free."""
+        """Allocate capacity and share for members that start only once the capacity is free."""
         self.allocation_count += 1
-        self.planner.allocate((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)
+        self.planner.allocate((pod, plan[pod.uid]) for pod in group.waiting_pods if pod.uid in plan)
         self.shares.add(group.queue, self.requests(group, plan))
 
     def free_plan(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Free the capacity and share of the planned members."""
-        self.planner.unplace(group.waiting, plan)
+        self.planner.unplace(group.waiting_pods, plan)
         self.shares.add(group.queue, self.requests(group, plan), times=-1)
 
-    def end(self, group: GroupInfo) -> None:
+    def remove_group(self, group: GroupInfo) -> None:
         """Remove a group from all counts, but leave its capacity on nodes allocated."""
         self.shares.add(group.queue, self.flavors.requests(holding_of(group).pods), times=-1)
-        self.running.end(group)
+        self.running.remove_group(group)
 
     def requests(
         self, group: GroupInfo, plan: Mapping[Uid, str], known_requests: Resources | None = None
@@ -151,23 +155,23 @@ class Budget:
 
         `known_requests` are their requests without flavors, if the caller knows them.
         """
-        planned_pods = [(pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan]
+        planned_pods = [(pod, plan[pod.uid]) for pod in group.waiting_pods if pod.uid in plan]
         return self.flavors.requests(planned_pods, known_requests)
 
 
-class Window:
+class StartingWindow:
     """Starting window: limits the number of members in flight, between release and binding.
 
-    Places of members in flight are counted before any new members start. Half of the places are divided among
-    the queues, by weight from root down. The other half is common. A queue may use its part and free common
-    places, so the parts of other queues stay free. A gang is never split to fit.
+    Members in flight use their places before any new members start. Half of the places are divided among the
+    queues by weight, level by level from root down. The other half is common. A queue may use its own places
+    and free common places, so the own places of other queues stay free. A gang is never split to fit.
     Therefore, a queue without members in flight may use all free places for a gang.
 
     To prevent starvation, up to two groups reserve the places that they still need:
 
     - The gang that has waited for places the longest reserves common places.
-    - Of the groups that have waited for places longer than the start deadline, the first group reserves any
-      places.
+    - A group that has waited for places longer than the start deadline is overdue. The first overdue group
+      reserves any free places.
 
     While a gang waits for places, no other group of the same queue gets places before the gang.
 
@@ -180,7 +184,7 @@ class Window:
         self.in_flight = Counter[str]()  # members in flight by queue
         self._snapshot, self._tree = snapshot, tree
         self._common_holder: GroupKey | None = None  # gang that reserves common places
-        self._any_holder: GroupKey | None = None  # group that reserves any places
+        self._late_holder: GroupKey | None = None  # overdue group that reserves any free places
         self._needed_places: dict[GroupKey, int] = {}  # places that these two groups still need
         self.waiting_queues: set[str] = set()  # queues with a gang that waits for places
         self._journal = journal
@@ -196,7 +200,7 @@ class Window:
         candidates = sorted((*waiting_gangs, *filter(_waits_for_places, other_groups)), key=self._rank)
         overdue_groups = [group for group in candidates if is_due(self._overdue_at(group))]
         self._common_holder = waiting_gangs[0].key if waiting_gangs else None
-        self._any_holder = overdue_groups[0].key if overdue_groups else None
+        self._late_holder = overdue_groups[0].key if overdue_groups else None
         for group in (*waiting_gangs[:1], *overdue_groups[:1]):
             self._needed_places[group.key] = max(len(missing(group).members), 1)
 
@@ -208,51 +212,54 @@ class Window:
         """Return the sort key of a waiting group: the longest wait comes first."""
         return self._overdue_at(group), group.order
 
-    def describe_wait(self, group: GroupInfo, members: int) -> str:
-        """Return a text about the places that members wait for, and until when others may start first."""
-        text = f"{members} members to start, window {self.size}"
+    def describe_wait(self, group: GroupInfo, member_count: int) -> str:
+        """Return a text about the places that members wait for, and from when on places are reserved."""
+        text = f"{member_count} members to start, window {self.size}"
         if group.start.window_full_since is None:
             return text
         overdue_timestamp = self._snapshot.timestamp(self._overdue_at(group))
         return f"{text}; from {overdue_timestamp} on, places are reserved in the order of waiting"
 
-    def add(self, group: GroupInfo, members: int) -> None:
+    def add(self, group: GroupInfo, member_count: int) -> None:
         """Add members of a group to the window. A negative number removes members."""
-        self._journal.apply(partial(self._count, group), members)
+        self._journal.apply(partial(self._count, group), member_count)
 
-    def _count(self, group: GroupInfo, members: int) -> None:
-        self.free_places -= members
-        self.in_flight[group.queue] += members
+    def _count(self, group: GroupInfo, member_count: int) -> None:
+        self.free_places -= member_count
+        self.in_flight[group.queue] += member_count
         if group.key in self._needed_places:
-            self._needed_places[group.key] -= members
+            self._needed_places[group.key] -= member_count
         self.__dict__.pop("_free_common_places", None)
 
-    def reserves_for(self, group: GroupInfo) -> bool:
-        """Return whether places are reserved for a group, unlike for other groups with the same needs."""
+    def has_reserved_places(self, group: GroupInfo) -> bool:
+        """Return whether places are reserved for a group itself.
+
+        If so, it is not equal to groups with the same needs.
+        """
         return group.key in self._needed_places
 
     @property
-    def is_waited_for(self) -> bool:
+    def has_waiting_groups(self) -> bool:
         """Return whether any group waits for places."""
         return bool(self.waiting_queues or self._needed_places)
 
-    def has_places_for(self, group: GroupInfo, members: int) -> bool:
+    def has_places_for(self, group: GroupInfo, member_count: int) -> bool:
         """Return whether there are places for a whole gang."""
         if self.in_flight[group.queue] or group.queue in self.waiting_queues:
-            return members <= self.places(group)
-        reservations = max(self._reserves(key, group) for key in (self._any_holder, self._common_holder))
-        return members <= max(self.free_places - reservations, self.places(group))
+            return member_count <= self.places(group)
+        reserved_places = max(self._reserves(key, group) for key in (self._late_holder, self._common_holder))
+        return member_count <= max(self.free_places - reserved_places, self.places(group))
 
     def places(self, group: GroupInfo) -> int:
         """Return the number of places that a group may use, by single members or as a gang."""
         queue = group.queue
-        if group.key == self._any_holder:
+        if group.key == self._late_holder:
             return max(self.free_places, 0)
         if queue in self.waiting_queues:
             return 0
         own_places = max(self._places_by_queue.get(queue, 0) - self.in_flight[queue], 0)
         commons = max(self._free_common_places - self._reserves(self._common_holder, group), 0)
-        return max(min(own_places + commons, self.free_places - self._reserves(self._any_holder, group)), 0)
+        return max(min(own_places + commons, self.free_places - self._reserves(self._late_holder, group)), 0)
 
     def _reserves(self, holder: GroupKey | None, group: GroupInfo) -> int:
         """Return the number of places reserved for `holder`; 0 if the holder is the group itself."""
@@ -268,7 +275,7 @@ class Window:
     def _places_by_queue(self) -> dict[str, int]:
         """Return the places that only one queue may use, by queue.
 
-        The own groups of a parent queue count as one of its children, with weight 1.
+        A parent queue's own groups count as one more child of the queue, with weight 1.
         """
         tree, weight_sums = self._tree, Counter[int]()
         weights = [0, *(self._weight(node) for node in range(1, len(tree)))]
@@ -325,8 +332,9 @@ CountsByScope = Mapping[Scope, Counter[str]]  # running groups and pods by scope
 class RunningCounts:
     """Running groups and pods of each queue, compared with the limits of the queue.
 
-    A queue can limit all its groups, the groups of each user, and the groups of each namespace. Limits of
-    users apply only to known users. Otherwise groups without a recorded user would block each other.
+    A queue can limit all its groups, the groups of each user, and the groups of each namespace. The limit of
+    each user applies only to groups with a recorded user. Otherwise, groups without a recorded user would
+    block each other.
     """
 
     def __init__(self, snapshot: Snapshot, limits: Mapping[str, RunningLimits], journal: Journal) -> None:
@@ -338,8 +346,8 @@ class RunningCounts:
         self.reads = journal.reads
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
-                pods_on_nodes = len(group.placed) - group.succeeded + group.leaving_count
-                if pods := pods_on_nodes + len(group.assumed):
+                pods_on_nodes = len(group.placed_pods) - group.succeeded + group.leaving_count
+                if pods := pods_on_nodes + len(group.assumed_pods):
                     self._add(group, pods)
         self.start_counts = self.tenant_counts
 
@@ -348,7 +356,7 @@ class RunningCounts:
         if group.queue in self._limits:
             self._journal.apply(partial(self._add, group), pods)
 
-    def end(self, group: GroupInfo) -> None:
+    def remove_group(self, group: GroupInfo) -> None:
         """Remove a group of which no member runs or starts any more."""
         self.add(group, -self._pods.get(group.key, 0))
 
@@ -421,17 +429,17 @@ class RunningCounts:
         if group.queue not in self._limits:
             return ()
         limits = self.remaining(group, len(missing(group).members))
-        binding = (scope for scope, needs, rest in limits if any(n > rest[kind] for kind, n in needs.items()))
-        return (self._pods.get(group.key, 0) > 0, *binding)
+        scopes = (scope for scope, needs, free in limits if any(n > free[kind] for kind, n in needs.items()))
+        return (self._pods.get(group.key, 0) > 0, *scopes)
 
-    def concerns(self, group: GroupInfo, scopes: Set[Scope]) -> bool:
-        """Return whether any of these limits applies to a group."""
+    def is_in_scope(self, group: GroupInfo, scopes: Set[Scope]) -> bool:
+        """Return whether any limit with one of these scopes applies to a group."""
         return any(scope in scopes for scope, _ in self.scopes(group))
 
     def scopes(self, group: GroupInfo) -> Iterator[tuple[Scope, Limit]]:
         """Yield the limits that apply to a group: limits of its queue, of its user and of its namespace."""
         limits = self._limits.get(group.queue, _NO_LIMITS)
-        queue, user, namespace = group.computed(_scopes)
+        queue, user, namespace = group.compute(_scopes)
         yield queue, limits.queue
         if group.spec.submitter and limits.user != _NO_LIMITS.user:
             yield user, limits.user

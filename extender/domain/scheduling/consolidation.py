@@ -28,8 +28,8 @@ from extender.domain.placement.planner import PlannedPod, Planner, rows_of
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import flavors_in_use, on_nodes_of, role_of
-from extender.domain.scheduling.headroom import Amounts, Need, reserve
+from extender.domain.scheduling.flavors import flavors_in_use, limit_to_flavor, role_of
+from extender.domain.scheduling.headroom import Amounts, HeadroomNeed, reserve
 from extender.domain.scheduling.lending import VictimShares
 from extender.domain.scheduling.obstacles import blocking_decision
 from extender.domain.scheduling.victims import live_pod
@@ -54,7 +54,7 @@ class UnchangedShares(VictimShares):
         pass
 
 
-def find_with_homes(
+def find_units_with_homes(
     cycle: Cycle,
     planner: Planner,
     shares: UnchangedShares,
@@ -62,10 +62,10 @@ def find_with_homes(
     disruptions: Disruptions,
     need: Missing,
 ) -> Found | None:
-    """Return the units to move for a gang, with new nodes for their pods; None if there are none.
+    """Return the units to move for a gang, and homes for their pods, which are new nodes.
 
-    The search prefers the units that lose the least work. If a unit finds no nodes together with the other
-    units, the next search leaves it out.
+    None means that there are no such units. The search prefers the units that lose the least work. If the
+    pods of a unit find no homes together with the other units, the next search leaves the unit out.
     """
     eviction_units = _movable_units(cycle, planner, eviction_units)
     for _ in range(_MAX_SEARCHES):
@@ -100,27 +100,25 @@ def _replacement_nodes(cycle: Cycle, planner: Planner, pods: Sequence[PodRecord]
         cycle.effort.allow(outer_effort)
 
 
-def _movable_units(
-    cycle: Cycle, planner: Planner, eviction_units: Iterable[EvictionUnit]
-) -> list[EvictionUnit]:
+def _movable_units(cycle: Cycle, planner: Planner, units: Iterable[EvictionUnit]) -> list[EvictionUnit]:
     """Return the units whose pods would each fit on another node if no other pod moved."""
     nodes_with_capacity: dict[Shape, int] = {}
 
-    def fits(pod: PodRecord) -> bool:
+    def fits_elsewhere(pod: PodRecord) -> bool:
         shape, row = _replacement_of(cycle, pod).shape, planner.nodes.row_of.get(pod.node)
         counts = planner.capacity.counts(shape)
         if shape not in nodes_with_capacity:
             nodes_with_capacity[shape] = int(np.count_nonzero(counts))
         return nodes_with_capacity[shape] > (row is not None and counts[row] > 0)
 
-    return [eviction_unit for eviction_unit in eviction_units if all(map(fits, eviction_unit.pods))]
+    return [eviction_unit for eviction_unit in units if all(map(fits_elsewhere, eviction_unit.pods))]
 
 
 def _replacement_of(cycle: Cycle, pod: PodRecord) -> PodRecord:
     """Return the replacement of a pod, which may only use nodes of the same flavor."""
     flavors = cycle.budget.flavors
     flavor = flavors.flavor_on(cycle.snapshot.groups[pod.group].queue, pod.node)
-    return pod if flavor is None else on_nodes_of(flavor, [pod])[0]
+    return pod if flavor is None else limit_to_flavor(flavor, [pod])[0]
 
 
 def are_homes_usable(cycle: Cycle, reclaim: Reclaim) -> bool:
@@ -135,10 +133,11 @@ def _admits(cycle: Cycle, pod: PodRecord, node: str) -> bool:
     return (row := nodes.row_of.get(node)) is not None and bool(nodes.suitable_rows(pod.shape)[row])
 
 
-def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
-    """Return the capacity that is reserved for replacements, even if it is not free yet.
+def reserve_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
+    """Reserve the planned nodes of replacements, even if they are not free yet. Return the capacity by group.
 
-    No other group may use it. If a moved pod has already left, headroom below ceilings is also reserved.
+    No other group may use this capacity. If a moved pod has already left, headroom below ceilings is also
+    reserved for its replacement.
     """
     capacity_by_group: dict[GroupKey, ReservedCapacity] = {}
     for key, move in cycle.snapshot.moves.items():
@@ -146,20 +145,18 @@ def reserved_homes(cycle: Cycle) -> dict[GroupKey, ReservedCapacity]:
         homes = [(pod, node) for pod, node in move.homes if _admits(cycle, pod, node)]
         if group is not None and homes:
             with Guard(cycle, group):
-                capacity_by_group[key] = _reserve_move(cycle, group, move, homes)
+                capacity_by_group[key] = _reserve_all(cycle, group, move, homes)
     return capacity_by_group
 
 
-def _reserve_move(
-    cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]
-) -> ReservedCapacity:
+def _reserve_all(cycle: Cycle, group: GroupInfo, move: Move, homes: Sequence[PlannedPod]) -> ReservedCapacity:
     """Reserve the planned nodes for pods that move, and headroom for pods that must be created first."""
-    budget, existing_uids = cycle.budget, {pod.uid for pod in (*group.placed, *group.departing_pods)}
+    budget, existing_uids = cycle.budget, {pod.uid for pod in (*group.placed_pods, *group.departing_pods)}
     rows, needs = budget.planner.capacity.requests_on(rows_of(homes, cycle.snapshot.nodes))
     budget.planner.allocate_amounts(rows, needs)
-    absent = [home for home in homes if home[0].uid not in existing_uids]
-    ceilings = budget.shares.headroom(group.queue, budget.flavors.requests(absent)) if absent else ()
-    limits = budget.running.remaining(group, len(absent)) if absent else ()
+    new_homes = [home for home in homes if home[0].uid not in existing_uids]
+    ceilings = budget.shares.headroom(group.queue, budget.flavors.requests(new_homes)) if new_homes else ()
+    limits = budget.running.remaining(group, len(new_homes)) if new_homes else ()
     headroom: Amounts = {
         level: {name: min(n, max(free_amounts[name], 0)) for name, n in needed_amounts.items()}
         for level, needed_amounts, free_amounts in (*ceilings, *limits)
@@ -168,7 +165,8 @@ def _reserve_move(
     nodes = {pod.uid: node for pod, node in homes}
     requests = total(pod.shape.requests for pod, _ in homes)
     reservation = Reservation(move.at, nodes, requests, is_promised=True, is_for_replacements=True)
-    return ReservedCapacity(group, reservation, rows, needs, needs, Need(headroom, headroom), binds_all=True)
+    reserved_headroom = HeadroomNeed(headroom, headroom)
+    return ReservedCapacity(group, reservation, rows, needs, needs, reserved_headroom, binds_all=True)
 
 
 def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], free_capacity: Callable[[], Planner]) -> None:
@@ -179,7 +177,7 @@ def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], free_capacity: Cal
     """
     planner, search_count = None, 0
     for group in groups:
-        decision, lost_at = cycle.decided[group.key], group.start.no_domain_since
+        decision, lost_at = cycle.decisions[group.key], group.start.no_domain_since
         if decision.reason is not Reason.NO_DOMAIN or lost_at is None:
             continue
         with Guard(cycle, group):
@@ -187,7 +185,7 @@ def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], free_capacity: Cal
                 search_count += 1
                 if search_count <= MAX_RESTARTS:
                     planner = planner or free_capacity()
-                    if homes := _homes_elsewhere(cycle, group, planner):
+                    if homes := _find_homes_elsewhere(cycle, group, planner):
                         cycle.record(_begin_restart(cycle, group, decision, homes))
                         continue
                 obstacle = "it restarts elsewhere once a domain has capacity for all its members"
@@ -196,19 +194,19 @@ def begin_restarts(cycle: Cycle, groups: Iterable[GroupInfo], free_capacity: Cal
         cycle.request_cycle_at(cycle.snapshot.now + 1.0)
 
 
-def _why_no_restart(cycle: Cycle, group: GroupInfo, start: float) -> str:
+def _why_no_restart(cycle: Cycle, group: GroupInfo, lost_at: float) -> str:
     """Return why a group does not restart elsewhere yet, as text for users.
 
     An empty text means that only capacity can prevent the restart.
     """
-    snapshot, pods, need = cycle.snapshot, group.computed(running_members), members_to_replace(group)
-    last = snapshot.moves.get(group.key)
-    earliest_at = max(start + cycle.limits.lost_domain_grace, last.again_at if last is not None else start)
-    if not cycle.is_due(earliest_at):
-        return f"it restarts elsewhere from {snapshot.timestamp(earliest_at)} on"
-    if (block := blocking_decision(cycle, group)) is not None:
-        return f"it does not restart elsewhere: {block.detail}"
-    is_any_starting = group.assumed or cycle.decided[group.key].plan
+    snapshot, pods, need = cycle.snapshot, group.compute(running_members), members_to_replace(group)
+    move = snapshot.moves.get(group.key)
+    begin_at = max(lost_at + cycle.limits.lost_domain_grace, move.again_at if move is not None else lost_at)
+    if not cycle.is_due(begin_at):
+        return f"it restarts elsewhere from {snapshot.timestamp(begin_at)} on"
+    if (blocking := blocking_decision(cycle, group)) is not None:
+        return f"it does not restart elsewhere: {blocking.detail}"
+    is_any_starting = group.assumed_pods or cycle.decisions[group.key].plan
     if is_any_starting or need.absent_text or any(pod.is_expected for pod in need.members):
         return "it restarts elsewhere once all its pods exist, and none is starting"
     if group.succeeded or not (group.job.is_managed or all(pod.is_replaced for pod in pods)):
@@ -220,18 +218,18 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, start: float) -> str:
     return ""
 
 
-def _homes_elsewhere(cycle: Cycle, group: GroupInfo, planner: Planner) -> Mapping[Uid, str]:
+def _find_homes_elsewhere(cycle: Cycle, group: GroupInfo, planner: Planner) -> Mapping[Uid, str]:
     """Return nodes for all members of a group that restarts, and allocate them; empty if there are none."""
-    pods, flavor_by_role = group.computed(running_members), flavors_in_use(cycle.budget.flavors, group, {})
+    pods, flavor_by_role = group.compute(running_members), flavors_in_use(cycle.budget.flavors, group, {})
     members = [*pods, *members_to_replace(group).members]
     flavors = ((pod, flavor_by_role.get(role_of(group, pod))) for pod in members)
-    bound_pods = [pod if flavor is None else on_nodes_of(flavor, [pod])[0] for pod, flavor in flavors]
+    flavored_pods = [pod if flavor is None else limit_to_flavor(flavor, [pod])[0] for pod, flavor in flavors]
     checkpoint = planner.checkpoint()
     planner.free(pods)
-    homes = planner.place(bound_pods)
+    homes = planner.place(flavored_pods)
     planner.roll_back(checkpoint)
     if homes is not None:
-        planner.allocate((pod, homes[pod.uid]) for pod in bound_pods)
+        planner.allocate((pod, homes[pod.uid]) for pod in flavored_pods)
     return homes or {}
 
 
@@ -241,7 +239,7 @@ def _begin_restart(
     """Evict all running members of a group, which will restart on the nodes `homes`."""
     now, deadline = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
     origin = group.key, group.queue, EvictionCause.RESTART
-    pods = group.computed(running_members)
+    pods = group.compute(running_members)
     victims = tuple(ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin) for pod in pods)
     detail = f"it restarts elsewhere as a whole: {decision.detail}"
     cycle.has_begun_reclaim = True

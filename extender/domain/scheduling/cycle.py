@@ -41,17 +41,17 @@ OVER_BUDGET = (
 class Efforts:
     """Budgets of effort: how much work the evaluation of the groups of each namespace may take in a cycle.
 
-    Effort is counted in looks at a node for a term (see Effort). Each namespace has its own amount. It may
-    also use the rest of an amount that all namespaces have in common.
+    Effort is counted in looks at a node for a term (see Effort). Each namespace has its own amount. All
+    namespaces also share a common amount, which they may use once their own amounts are spent.
 
     Args:
-        namespaces: The number of namespaces with affinity terms. Each namespace beyond 50 makes a cycle
+        namespace_count: The number of namespaces with affinity terms. Each namespace beyond 50 makes a cycle
             longer.
     """
 
-    def __init__(self, namespaces: int) -> None:
+    def __init__(self, namespace_count: int) -> None:
         self.spent_looks = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
-        self._share = max(_COMMON_LOOKS / max(namespaces, 1), _MIN_NAMESPACE_LOOKS)
+        self._own_looks = max(_COMMON_LOOKS / max(namespace_count, 1), _MIN_NAMESPACE_LOOKS)
         self._common_looks = _COMMON_LOOKS
 
     def remaining(self, group: GroupKey, is_over_budget: bool) -> float:
@@ -60,17 +60,17 @@ class Efforts:
         A group gets more if an earlier evaluation was over budget.
         """
         spent_looks = self.spent_looks.get(_namespace_of(group), 0.0) if self.spent_looks else 0.0
-        remaining_looks = max(self._share - spent_looks, 0.0) + self._common_looks
+        remaining_looks = max(self._own_looks - spent_looks, 0.0) + self._common_looks
         if is_over_budget:
             return min(remaining_looks, _MAX_RETRY_LOOKS - spent_looks)
         return min(remaining_looks, _MAX_GROUP_LOOKS, _MAX_NAMESPACE_LOOKS - spent_looks)
 
     def spend(self, group: GroupKey, looks: float) -> None:
         """Spend effort of the group's namespace first, then of the common amount."""
-        namespace = _namespace_of(group)
+        namespace, own_looks = _namespace_of(group), self._own_looks
         old_looks = self.spent_looks[namespace]
         self.spent_looks[namespace] += looks
-        self._common_looks -= max(old_looks + looks - self._share, 0.0) - max(old_looks - self._share, 0.0)
+        self._common_looks -= max(old_looks + looks - own_looks, 0.0) - max(old_looks - own_looks, 0.0)
 
 
 def _namespace_of(group: GroupKey) -> str:
@@ -104,7 +104,7 @@ class Cycle:
         self.efforts = Efforts(snapshot.occupancy.namespace_count)
         self.costly_groups: set[GroupKey] = set()  # groups whose evaluation spent effort
         self.reads = self.journal.reads
-        self.decided: dict[GroupKey, GroupDecision] = {}
+        self.decisions: dict[GroupKey, GroupDecision] = {}
         self._old_decisions = earlier_decisions
         self._fits_without_refusals: dict[frozenset[object], bool] = {}
         self.evictions: dict[Uid, Eviction] = {}
@@ -126,18 +126,18 @@ class Cycle:
 
         If this cycle does not evaluate the group, return the earlier one.
         """
-        decision = self.decided.get(group)
+        decision = self.decisions.get(group)
         return decision if decision is not None or group in self.groups else self._old_decisions.get(group)
 
     def record(self, decision: GroupDecision) -> None:
         """Record the decision on a group of this cycle."""
-        self.decided[decision.key] = decision
+        self.decisions[decision.key] = decision
 
-    def reclaimed_by(self, queue: str) -> dict[ReclaimKey, Reclaimed]:
-        """Return the reclaims of a queue in the last hour, keyed by the losing queue.
+    def recent_reclaims(self, queue: str) -> dict[ReclaimKey, Reclaimed]:
+        """Return the reclaims of a queue within `reclaim_memory`, keyed by the losing queue.
 
         The reclaims come from memory, or from the status that an earlier process wrote. Callers add the
-        reclaims of this cycle.
+        reclaims of this cycle to the result.
         """
         if queue not in self.reclaimed:
             records = dict(self.snapshot.queues[queue].record.reclaimed)
@@ -152,18 +152,18 @@ class Cycle:
     def _is_used(self, record: QueueTaken) -> bool:
         """Return whether a group has used its reclaimed capacity.
 
-        A group has used it once the group has completed, or has fully run for the time in `record`. If that
-        time is not over yet, the method requests a cycle for its end.
+        A group has used it once the group has completed, or has fully run for the time in `record`. If a
+        running group has not reached this time yet, a cycle is requested for the time at which it will.
         """
         if (group := self.find_receiver(record)) is None:
             return False
         if outcome_of(group) is Outcome.COMPLETED:
             return True
-        runs = group.has_fully_run and group.is_whole
-        start = running_since(group, self.snapshot.instant) if runs else None
-        if start is None:
+        is_running = group.has_fully_run and group.is_whole
+        begun_at = running_since(group, self.snapshot.instant) if is_running else None
+        if begun_at is None:
             return False
-        used_at = max(start, self.snapshot.instant(record.at)) + record.seconds
+        used_at = max(begun_at, self.snapshot.instant(record.at)) + record.seconds
         if used_at > self.snapshot.now:
             self.instants[NO_GROUP] = min(used_at, self.instants.get(NO_GROUP, used_at))
         return used_at <= self.snapshot.now
@@ -205,7 +205,7 @@ class Cycle:
 
     def is_broken(self, group: GroupInfo) -> bool:
         """Return whether the evaluation of a group has raised an error in this cycle."""
-        return group.key in self.decided and bool(self.decided[group.key].fault)
+        return group.key in self.decisions and bool(self.decisions[group.key].fault)
 
     @cached_property
     def reclaims(self) -> Mapping[GroupKey, Reclaim]:
@@ -240,10 +240,10 @@ class Cycle:
     @cached_property
     def in_flight_count(self) -> int:
         """Return the number of member pods that are planned, or assumed on a node."""
-        return sum(len(group.planned) + len(group.assumed) for group in self.groups.values())
+        return sum(len(group.planned_nodes) + len(group.assumed_pods) for group in self.groups.values())
 
     @cached_property
-    def largest_offers(self) -> Mapping[str, int]:
+    def largest_allocatable(self) -> Mapping[str, int]:
         """Return for each resource the largest allocatable amount of a single node; empty without nodes."""
         snapshot = self.snapshot
         largest_amounts = (int(column.max()) for column in snapshot.allocatable.T if len(column))
@@ -255,18 +255,18 @@ class Cycle:
         return Planner.empty(self.snapshot, self.budget.planner.affinity)
 
     @cached_property
-    def _empty_except_refused(self) -> Planner:
-        """Return the capacity of empty nodes, without the nodes that the scheduler refuses."""
+    def _empty_unrefused_planner(self) -> Planner:
+        """Return the capacity of empty nodes, except nodes that the scheduler refuses."""
         return Planner.empty(self.snapshot, self.budget.planner.affinity, keeps_refusals=True)
 
     def fits_empty_cluster(self, need: Missing, keeps_refusals: bool = False) -> bool:
         """Return whether all members would fit if no pod ran.
 
-        The result is cached while the nodes stay the same. With `keeps_refusals`, the nodes that the
-        scheduler refuses are left out, and the cache lasts for this cycle.
+        The result is cached while the nodes stay the same. With `keeps_refusals`, nodes that the scheduler
+        refuses still count as refused, and the result is cached for this cycle only.
         """
         is_refused = keeps_refusals and bool(self.snapshot.refused_rows)
-        planner = self._empty_except_refused if is_refused else self.empty_planner
+        planner = self._empty_unrefused_planner if is_refused else self.empty_planner
         if planner.affinity.is_any_interdependent(need):
             return planner.could_place(need)
         cached_results = self._fits_without_refusals if is_refused else self.snapshot.nodes.fits_when_empty()
@@ -283,8 +283,8 @@ class Guard:
     """Guard around the evaluation of one group: `with Guard(cycle, group):`.
 
     If the evaluation raises an error, the group waits and other groups are not affected. The guard
-    undoes the allocations for the group. It also frees the capacity of the nodes `held`, which
-    were planned for the group before.
+    undoes the allocations for the group. It also frees the capacity of `held_nodes`: nodes that were
+    planned for the group and allocated before the block.
 
     If the evaluation exceeds its effort, the group backs off as after a failed start, with the reason
     TooComplex. Its next evaluation may use more effort. Effort counts work, not time, so that each machine
@@ -292,44 +292,44 @@ class Guard:
     """
 
     __slots__ = (
-        "_allowed",
+        "_allowed_looks",
         "_checkpoint",
         "_cycle",
         "_group",
-        "_held",
-        "_outer",
+        "_held_nodes",
         "_outer_effort",
+        "_outer_group",
         "_outer_read",
     )
 
-    def __init__(self, cycle: Cycle, group: GroupInfo, held: Mapping[Uid, str] = _NO_NODES) -> None:
-        self._cycle, self._group, self._held = cycle, group, held
+    def __init__(self, cycle: Cycle, group: GroupInfo, held_nodes: Mapping[Uid, str] = _NO_NODES) -> None:
+        self._cycle, self._group, self._held_nodes = cycle, group, held_nodes
 
     def __enter__(self) -> None:
         cycle, key = self._cycle, self._group.key
-        self._checkpoint, self._outer = cycle.journal.checkpoint(), cycle.current_group
+        self._checkpoint, self._outer_group = cycle.journal.checkpoint(), cycle.current_group
         cycle.current_group, self._outer_read = key, cycle.reads.now
         cycle.reads.begin_group(key)
         is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # may raise if malformed
-        self._allowed = cycle.efforts.remaining(key, is_over_budget)
-        self._outer_effort = cycle.effort.allow(self._allowed)
+        self._allowed_looks = cycle.efforts.remaining(key, is_over_budget)
+        self._outer_effort = cycle.effort.allow(self._allowed_looks)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
         cycle, group, journal = self._cycle, self._group, self._cycle.journal
-        if spent := self._allowed - cycle.effort.allow(self._outer_effort):
+        if spent := self._allowed_looks - cycle.effort.allow(self._outer_effort):
             cycle.efforts.spend(group.key, spent)
             cycle.costly_groups.add(group.key)
         is_over_budget = isinstance(fault, OverBudget)
         if is_over_budget:
             cycle.request_cycle_at(next_try_at(cycle, group))
-        cycle.current_group, cycle.reads.now = self._outer, self._outer_read
+        cycle.current_group, cycle.reads.now = self._outer_group, self._outer_read
         if not isinstance(fault, Exception):  # an error of one group does not stop other groups
             return False
         journal.roll_back(self._checkpoint)
-        cycle.record(over_budget(cycle, group) if is_over_budget else error_decision(group, fault))
+        cycle.record(over_budget_decision(cycle, group) if is_over_budget else error_decision(group, fault))
         checkpoint = journal.checkpoint()
         try:
-            cycle.budget.release(group, self._held)
+            cycle.budget.release(group, self._held_nodes)
         except Exception:  # the planned allocation of the group cannot be counted, so it is left as it is
             journal.roll_back(checkpoint)
         return True
@@ -341,8 +341,8 @@ def next_try_at(cycle: Cycle, group: GroupInfo) -> float:
     return cycle.snapshot.now + pause + crc32(group.key.encode()) % _SPREAD_SECONDS
 
 
-def over_budget(cycle: Cycle, group: GroupInfo) -> GroupDecision:
-    """Return the decision on a group whose evaluation took too long.
+def over_budget_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision:
+    """Return the decision on a group whose evaluation exceeded its effort.
 
     The group is tried again after a pause.
     """

@@ -17,8 +17,8 @@ from extender.domain.scheduling.memory import Evaluation, carried_facts_of
 from extender.domain.scheduling.obstacles import (
     blocking_decision,
     competing_groups,
-    decision_by_state,
     missing_group_message,
+    state_decision_now,
     waiting_decision,
 )
 from extender.domain.scheduling.order import Strategies, advance_rotation
@@ -43,7 +43,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
     while True:
         cycle = Cycle(snapshot, inadmissible.active, inadmissible.decisions, inadmissible.budget)
         evaluation = evaluate(cycle, inadmissible)
-        if not inadmissible.is_requeued_after(evaluation):
+        if not inadmissible.requeue_after(evaluation):
             return decisions_of(evaluation, inadmissible)
 
 
@@ -54,11 +54,11 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     """
     lending, strategies = Lending(cycle), Strategies(cycle)
     reservations = Reservations(cycle, strategies)
-    admission = gang_admission.Admission(cycle, lending, reservations, strategies, inadmissible.next_equal)
+    admission = gang_admission.Admission(cycle, lending, reservations, strategies, inadmissible.requeue_equal)
 
     # 1. Groups are sorted by state. The groups that are not evaluated get their decisions.
-    groups = _by_state(cycle)
-    in_line = competing_groups(cycle, strategies, groups[State.WAITING])
+    groups = _sort_by_state(cycle)
+    competitors = competing_groups(cycle, strategies, groups[State.WAITING])
 
     # 2. Pods that are being started keep their planned nodes.
     starting_plans = members.keep_starts(cycle, groups[State.STARTING]) if groups[State.STARTING] else []
@@ -66,11 +66,11 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     replacements = keep_plans(cycle, replacing_groups) if replacing_groups else []
     growing_groups = sorted(groups[State.GROWING], key=lambda group: group.order)
     growing_plans = keep_plans(cycle, growing_groups) if growing_groups else []
-    single_starters = (active.group for active in (*replacements, *growing_plans))
-    cycle.budget.window.reserve_places(in_line, single_starters, cycle.is_due)
+    running_groups = (active.group for active in (*replacements, *growing_plans))
+    cycle.budget.window.reserve_places(competitors, running_groups, cycle.is_due)
     if cycle.snapshot.moves:
         reservations.reserve_for_moved()
-    waiting = reclaim.reserve_reclaimed(cycle, in_line) if cycle.reclaims else in_line
+    waiting_groups = reclaim.reserve_reclaimed(cycle, competitors) if cycle.reclaims else competitors
 
     # 3. Starts under way, or interrupted by a crash, are completed. Then replacements get capacity.
     if starting_plans:
@@ -78,19 +78,19 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
     started_replacements = members.reserve(cycle, replacements) if replacements else []
 
     # 4. The capacity of reservations is withheld from all other groups.
-    reservations.begin(waiting)
-    allocations = cycle.budget.allocation_count
-    in_line += inadmissible.requeue_changed(cycle, reservations.in_force)
+    reservations.begin(waiting_groups)
+    old_allocation_count = cycle.budget.allocation_count
+    competitors += inadmissible.requeue_changed(cycle, reservations.withheld_by_group)
 
     # 5. Gangs at or below their queue's deserved share are admitted, queue by queue in order of share.
-    above_share = admission.admit(in_line)
+    above_share = admission.admit(competitors)
 
     # 6. Groups above their queue's share borrow capacity that no group of step 5 claims.
     reservations.is_lending = True
     if above_share:
         lending.begin()
         admission.admit(above_share)
-    advance_rotation(cycle, strategies, in_line)
+    advance_rotation(cycle, strategies, competitors)
 
     # 7. Replacements start, up to the free places in the window.
     if started_replacements:
@@ -102,29 +102,29 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
     # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
     reservations.make()
-    is_any_pending = any(decision.verdict is Verdict.WAITING for decision in cycle.decided.values())
+    is_any_pending = any(decision.verdict is Verdict.WAITING for decision in cycle.decisions.values())
     may_starve = is_any_pending or inadmissible.memory is not None
     starving = reclaim.begin_reclaims(cycle, lending, reservations) if may_starve else reclaim.NONE_STARVES
 
     # 10. Queues are drained. A group restarts as a whole if its domain has no capacity for lost members.
     if cycle.draining_groups:
         victims.drain_queues(cycle)
-    to_restart = [active.group for active, _ in started_replacements if active.group.spec.restarts]
-    if to_restart and not cycle.has_begun_reclaim:  # a reclaim reserves its capacity only in the next cycle
-        ordered, _ = reclaim.turn_order(to_restart, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
+    candidates = [active.group for active, _ in started_replacements if active.group.spec.restarts]
+    if candidates and not cycle.has_begun_reclaim:  # a reclaim reserves its capacity only in the next cycle
+        ordered, _ = reclaim.turn_order(candidates, int(cycle.snapshot.now) * consolidation.MAX_RESTARTS)
         consolidation.begin_restarts(cycle, ordered, reservations.unreserved_capacity)
 
-    has_allocated = cycle.budget.allocation_count > allocations or bool(replacements)
-    has_used = has_allocated or _reserves_any(cycle, lending, reservations)
+    has_allocated = cycle.budget.allocation_count > old_allocation_count or bool(replacements)
+    uses_any = has_allocated or _reserves_any(cycle, lending, reservations)
     depends_on_others = _depends_on_others(cycle)
     lines, heads = admission.lines, admission.heads
-    return Evaluation(cycle, strategies, reservations, starving, lines, heads, has_used, depends_on_others)
+    return Evaluation(cycle, strategies, reservations, starving, lines, heads, uses_any, depends_on_others)
 
 
 def _reserves_any(cycle: Cycle, lending: Lending, reservations: Reservations) -> bool:
     """Return whether lending or a reservation withholds capacity or headroom from other groups."""
     capacity = cycle.budget.planner.capacity
-    is_claimed = bool(reservations.in_force) and any(map(capacity.total, lending.claimed_shapes))
+    is_claimed = bool(reservations.withheld_by_group) and any(map(capacity.total, lending.claimed_shapes))
     return lending.reserves_any or is_claimed
 
 
@@ -138,10 +138,10 @@ def _depends_on_others(cycle: Cycle) -> bool:
     - A group waits for places in the window.
     """
     is_refused = cycle.snapshot.refused_rows or cycle.budget.planner.capacity.is_refused_anywhere
-    return bool(cycle.evicts_groups or is_refused or cycle.budget.window.is_waited_for)
+    return bool(cycle.evicts_groups or is_refused or cycle.budget.window.has_waiting_groups)
 
 
-def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
+def _sort_by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
     """Return the groups to evaluate by state, and decide on all other groups."""
     groups: dict[State, list[GroupInfo]] = {state: [] for state in State}
     are_any_evicted = bool(cycle.draining_groups or cycle.group_by_victim)
@@ -149,16 +149,16 @@ def _by_state(cycle: Cycle) -> dict[State, list[GroupInfo]]:
         with Guard(cycle, group):
             decision = None
             if are_any_evicted:
-                decision = consolidation.continue_restart(cycle, group) or victims.evicted_whole(cycle, group)
-            decision = decision or decision_by_state(cycle, group) or _cannot_be_evaluated(cycle, group)
+                decision = consolidation.continue_restart(cycle, group) or victims.gang_eviction(cycle, group)
+            decision = decision or state_decision_now(cycle, group) or _blocked_decision(cycle, group)
             if decision is None:
                 groups[state_of(group)].append(group)
             else:
-                cycle.decided[group.key] = decision
+                cycle.decisions[group.key] = decision
     return groups
 
 
-def _cannot_be_evaluated(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def _blocked_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that cannot be evaluated. None means that the group can be evaluated.
 
     Running members of a group without a PodGroup or queue continue to run.

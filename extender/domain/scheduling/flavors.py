@@ -28,7 +28,7 @@ from extender.domain.queues.flavors import Flavor, flavor_on
 from extender.domain.scheduling.shares import QueueShares
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.domain.snapshot.wholeness import Missing, Signature, binding_roles, missing
+from extender.domain.snapshot.wholeness import Missing, Signature, missing, role_minima
 
 Cause = tuple[Reason, str]  # reason, and its numbers as text
 
@@ -48,7 +48,7 @@ class FlavorAssignment(NamedTuple):
 
     members: Missing  # the members, which may only use nodes of these flavors
     requests: Resources  # requests on these nodes, including amounts of flavors
-    name_map: Mapping[str, Collection[str]]  # names by which these flavors count each resource
+    name_map: Mapping[str, Collection[str]]  # the flavored names under which each resource is counted
 
 
 class Flavors:
@@ -104,20 +104,20 @@ class Flavors:
                 pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
                 for name in pool.resources if pool is not None else ():
                     counted_as[name].add(in_flavor(name, pool.name if pool is not None else ""))
-            members = [on_nodes_of(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
-            bound_members = Missing(tuple(chain.from_iterable(members)), need.absent_text) if roles else need
-            yield FlavorAssignment(bound_members, requests, counted_as)
+            members = [limit_to_flavor(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
+            flavored_need = Missing(tuple(chain.from_iterable(members)), need.absent_text) if roles else need
+            yield FlavorAssignment(flavored_need, requests, counted_as)
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
         """Return the requests of a group's missing members for each assignment of flavors."""
-        key = group.queue, roles_of(group)
+        key = group.queue, role_key(group)
         if key not in self._requests_by_need:
             assignments = self.assignments(group, missing(group))
             self._requests_by_need[key] = tuple(assignment.requests for assignment in assignments)
         return self._requests_by_need[key]
 
-    def may_choose(self, group: GroupInfo) -> bool:
-        """Return whether a group has a choice of flavors, because nodes of several flavors suit it."""
+    def has_choice(self, group: GroupInfo) -> bool:
+        """Return whether a group has a choice between flavors, because nodes of several flavors suit it."""
         return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
     def settled_members(self, group: GroupInfo) -> Missing:
@@ -126,7 +126,7 @@ class Flavors:
         If the group has a choice, they have no flavors yet.
         """
         need = missing(group)
-        if not self.flavors_of(group.queue) or self.may_choose(group):
+        if not self.flavors_of(group.queue) or self.has_choice(group):
             return need
         assignment = next(self.assignments(group, need))
         return FlavoredMembers(assignment.members.members, need.absent_text, assignment.requests)
@@ -134,8 +134,8 @@ class Flavors:
     def _suits(self, flavor: Flavor, pods: Sequence[PodRecord]) -> bool:
         """Return whether nodes of a flavor admit pods of each shape."""
         shapes = {pod.shape for pod in pods}
-        bound = (shape.on_part(flavor.nodes) for shape in shapes)
-        return not flavor.refuses(shapes) and all(self._nodes.suitable_rows(shape).any() for shape in bound)
+        limited = (shape.on_part(flavor.nodes) for shape in shapes)
+        return not flavor.refuses(shapes) and all(self._nodes.suitable_rows(shape).any() for shape in limited)
 
     def counted_part(self, flavor: Flavor, requests: Resources) -> Resources:
         """Return the part of `requests` that counts for flavors on the nodes of `flavor`."""
@@ -188,7 +188,7 @@ class Flavors:
         return admitted_pods
 
 
-# Equal for groups with the same number of missing members of each shape and `minTaskMember` role.
+# Equal for groups with equal members: by role, by shape, and by node of members that run.
 NeedKey = Signature | frozenset[tuple[tuple[str, Shape, str], int]]
 
 
@@ -199,7 +199,7 @@ def role_of(group: GroupInfo, pod: PodRecord) -> str:
 
 @computed_once
 def _counted_roles(group: GroupInfo) -> frozenset[str]:
-    return frozenset(binding_roles(group.needs))
+    return frozenset(role_minima(group.needs))
 
 
 def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRecord]]:
@@ -211,15 +211,16 @@ def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 
 @computed_once
-def roles_of(group: GroupInfo) -> NeedKey:
+def role_key(group: GroupInfo) -> NeedKey:
     """Return roles and shapes of missing members, and roles, shapes and nodes of existing members."""
     missing_counts = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
-    placed = Counter((role_of(group, pod), pod.shape, pod.node) for pod in group.placed if pod.holds_capacity)
-    return frozenset((missing_counts + placed).items())
+    pods = (pod for pod in group.placed_pods if pod.holds_capacity)
+    placed_counts = Counter((role_of(group, pod), pod.shape, pod.node) for pod in pods)
+    return frozenset((missing_counts + placed_counts).items())
 
 
-def on_nodes_of(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return pods that are equal, but may only use the nodes of a flavor."""
+def limit_to_flavor(flavor: Flavor, pods: Iterable[PodRecord]) -> list[PodRecord]:
+    """Return copies of `pods` that may only use the nodes of a flavor."""
     return [replace(pod, shape=pod.shape.on_part(flavor.nodes)) for pod in pods]
 
 
@@ -227,10 +228,10 @@ def flavors_in_use(flavors: Flavors, group: GroupInfo, plan: Mapping[Uid, str]) 
     """Return the flavor of each role whose members are on nodes or in `plan`."""
     if not flavors.flavors_of(group.queue):
         return {}
-    pairs = [(pod, pod.node) for pod in group.placed if pod.holds_capacity]
-    members = [*pairs, *group.assumed, *((pod, plan[pod.uid]) for pod in group.waiting if pod.uid in plan)]
+    pairs = [(pod, pod.node) for pod in group.placed_pods if pod.holds_capacity]
+    planned_pods = ((pod, plan[pod.uid]) for pod in group.waiting_pods if pod.uid in plan)
     flavor_by_role: dict[str, Flavor] = {}
-    for pod, node in members:
+    for pod, node in (*pairs, *group.assumed_pods, *planned_pods):
         if (flavor := flavors.flavor_on(group.queue, node)) is not None:
             flavor_by_role.setdefault(role_of(group, pod), flavor)
     return flavor_by_role
@@ -271,30 +272,33 @@ class Choice(msgspec.Struct, frozen=True):
     """Choice of flavors.
 
     Attributes:
-        wanted: The members with a flavor. Each member may only use nodes of its flavor.
+        need: The members, each of which may only use nodes of its flavor.
         flavor_by_role: The flavor of each role.
         requests: The amounts of flavors that these members request.
         role: The role for which no flavor was found, if any.
-        tried: The flavors that did not fit `role`; empty if all roles have a flavor.
+        obstacles: The flavors that did not fit `role`; empty if all roles have a flavor.
     """
 
-    wanted: Missing
+    need: Missing
     flavor_by_role: dict[str, str]
     requests: Resources
     role: str = ""
-    tried: tuple[FlavorObstacle, ...] = ()
+    obstacles: tuple[FlavorObstacle, ...] = ()
     is_above_share: bool = False  # whether another choice may exist once capacity is lent
 
     @property
     def exceeds_queue(self) -> bool:
-        """Return whether more nodes would not help."""
-        return all(flavor.is_amount and flavor.reason in _LASTING_REASONS for flavor in self.tried)
+        """Return whether limits of the queue exclude every tried flavor for good.
+
+        Then more nodes would not help.
+        """
+        return all(flavor.is_amount and flavor.reason in _LASTING_REASONS for flavor in self.obstacles)
 
     def cause(self) -> Cause:
         """Return the reason that is nearest to a start, and a text with the obstacle of each flavor."""
-        reason = min((obstacle.reason for obstacle in self.tried), key=_REASONS_NEAREST_FIRST.index)
-        texts = [f"flavor {item.flavor}: {item.reason} ({item.detail})" for item in self.tried[:_MAX_LISTED]]
-        rest_texts = and_more(len(self.tried) - _MAX_LISTED)
+        reason = min((obstacle.reason for obstacle in self.obstacles), key=_REASONS_NEAREST_FIRST.index)
+        texts = [f"flavor {o.flavor}: {o.reason} ({o.detail})" for o in self.obstacles[:_MAX_LISTED]]
+        rest_texts = and_more(len(self.obstacles) - _MAX_LISTED)
         role_text = f"role {self.role}: " if self.role else ""
         return reason, role_text + "; ".join(texts + rest_texts)
 
@@ -302,49 +306,49 @@ class Choice(msgspec.Struct, frozen=True):
 _NO_CHOICE = Choice(Missing(()), {}, {})
 
 
-def choose(
-    amounts: Flavors,
+def choose_flavors(
+    queue_flavors: Flavors,
     group: GroupInfo,
     members: Sequence[PodRecord],
     plan: Mapping[Uid, str],
     borrows: bool,
-    lacks_capacity: CapacityCheck,
-    never_fits: CapacityCheck = _always_fits,
+    why_no_capacity: CapacityCheck,
+    why_never_fits: CapacityCheck = _always_fits,
 ) -> Choice:
     """Return flavors for `members` of a group.
 
     Args:
-        amounts: The flavors of the queue, with their remaining amounts.
+        queue_flavors: The flavors of the queue, with their remaining amounts.
         group: The group of the members.
         members: The members to place.
         plan: The nodes of other members, which have a node already.
         borrows: Whether the queue may exceed its deserved amount of each flavor.
-        lacks_capacity: Returns why members do not fit now.
-        never_fits: Returns why members do not fit even if no pod runs.
+        why_no_capacity: Returns why members do not fit now.
+        why_never_fits: Returns why members do not fit even if no pod runs.
     """
-    in_use = flavors_in_use(amounts, group, plan)
+    in_use = flavors_in_use(queue_flavors, group, plan)
     roles = [
-        (role, pods, (in_use[role],) if role in in_use else amounts.flavors_of(group.queue))
+        (role, pods, (in_use[role],) if role in in_use else queue_flavors.flavors_of(group.queue))
         for role, pods in by_role(group, members).items()
     ]
-    limit = sum(len(flavors) for *_, flavors in roles) + _MAX_FURTHER_ATTEMPTS
-    empty_search = _Search(amounts, group.queue, borrows=True, lacks_capacity=never_fits, attempts_left=limit)
-    search = _Search(amounts, group.queue, borrows, lacks_capacity, attempts_left=limit, empty=empty_search)
+    max_attempts = sum(len(flavors) for *_, flavors in roles) + _MAX_FURTHER_ATTEMPTS
+    empty_search = _Search(queue_flavors, group.queue, True, why_never_fits, max_attempts)
+    search = _Search(queue_flavors, group.queue, borrows, why_no_capacity, max_attempts, empty_search)
     if (choice := search.choose(roles, _NO_CHOICE)) is not None:
         return choice
-    if not (search.dead_end.tried or search.is_above_share):  # no choice of flavors fits even on empty nodes
-        search = _Search(amounts, group.queue, borrows=True, lacks_capacity=never_fits, attempts_left=limit)
+    if not (search.dead_end.obstacles or search.is_above_share):  # no choice fits even on empty nodes
+        search = _Search(queue_flavors, group.queue, True, why_never_fits, max_attempts)
         search.choose(roles, _NO_CHOICE)
     return replace(search.dead_end, is_above_share=search.is_above_share)
 
 
-def flavored(amounts: Flavors, group: GroupInfo, need: Missing, flavors: Mapping[str, str]) -> Missing:
+def with_flavors(all_flavors: Flavors, group: GroupInfo, need: Missing, names: Mapping[str, str]) -> Missing:
     """Return members that may only use nodes of the flavors that a decision names by role."""
-    by_name = {flavor.name: flavor for flavor in amounts.flavors_of(group.queue)}
+    by_name = {flavor.name: flavor for flavor in all_flavors.flavors_of(group.queue)}
     members: list[PodRecord] = []
     for role, pods in by_role(group, need.members).items():
-        flavor = by_name.get(flavors.get(role, ""))
-        members += pods if flavor is None else on_nodes_of(flavor, pods)
+        flavor = by_name.get(names.get(role, ""))
+        members += pods if flavor is None else limit_to_flavor(flavor, pods)
     return Missing(tuple(members), need.absent_text)
 
 
@@ -359,10 +363,10 @@ class _Search(msgspec.Struct, eq=False):
     search on nodes without pods, and is None in that search itself.
     """
 
-    amounts: Flavors
+    queue_flavors: Flavors
     queue: str
     borrows: bool
-    lacks_capacity: CapacityCheck
+    why_no_capacity: CapacityCheck
     attempts_left: int
     empty: "_Search | None" = None
     is_above_share: bool = False
@@ -376,12 +380,12 @@ class _Search(msgspec.Struct, eq=False):
         _, pods, flavors = roles[0]
         requests = total(pod.shape.requests for pod in pods)
         tried_flavors: list[tuple[Flavor, FlavorObstacle | None]] = []
-        for flavor in self.amounts.order_by_lender(self.queue, flavors, base.requests, requests):
+        for flavor in self.queue_flavors.order_by_lender(self.queue, flavors, base.requests, requests):
             obstacle, choice = self._try(flavor, roles[0], base)
             if obstacle is None and (full_choice := self.choose(roles[1:], choice)) is not None:
                 return full_choice
             tried_flavors.append((flavor, obstacle))
-        if not (self.dead_end.tried or self.is_above_share):
+        if not (self.dead_end.obstacles or self.is_above_share):
             self._record_dead_end(roles, base, tried_flavors)
         return None
 
@@ -400,8 +404,8 @@ class _Search(msgspec.Struct, eq=False):
             obstacles += [] if obstacle is None else [obstacle]
         if self.empty is None or any(obstacle.reason not in _LASTING_REASONS for obstacle in obstacles):
             full_flavors = [obstacle.flavor for obstacle in obstacles if obstacle.reason in CAPACITY_REASONS]
-            flavor_by_role = choice.flavor_by_role | ({role: full_flavors[0]} if full_flavors else {})
-            self.dead_end = replace(choice, flavor_by_role=flavor_by_role, role=role, tried=tuple(obstacles))
+            flavors = choice.flavor_by_role | ({role: full_flavors[0]} if full_flavors else {})
+            self.dead_end = replace(choice, flavor_by_role=flavors, role=role, obstacles=tuple(obstacles))
 
     def why_never(self, flavor: Flavor, roles: Sequence[_Role], base: Choice) -> FlavorObstacle | None:
         """Return why the first of `roles` can never have `flavor` after `base`.
@@ -422,12 +426,12 @@ class _Search(msgspec.Struct, eq=False):
         """Return why a flavor does not fit a role (None if it fits), and the choice with that flavor."""
         name, pods, _ = role
         requests = total(pod.shape.requests for pod in pods)
-        amounts_after = total([base.requests, self.amounts.counted_part(flavor, requests)])
-        need = Missing((*base.wanted.members, *on_nodes_of(flavor, pods)))
+        amounts_after = total([base.requests, self.queue_flavors.counted_part(flavor, requests)])
+        need = Missing((*base.need.members, *limit_to_flavor(flavor, pods)))
         if (obstacle := self._refusal(flavor, pods) or self._exceeded_limit(flavor, amounts_after)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
-            reason = self.lacks_capacity(need) if is_tried else (Reason.NO_ROOM, "not looked at any more")
+            reason = self.why_no_capacity(need) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             obstacle = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
         return obstacle, Choice(need, base.flavor_by_role | {name: flavor.name}, amounts_after)
 
@@ -443,10 +447,10 @@ class _Search(msgspec.Struct, eq=False):
 
         If they exceed a share, the search records that another choice may exist once capacity is lent.
         """
-        excess = self.amounts.why_above_ceiling(self.queue, requests)
+        excess = self.queue_flavors.why_above_ceiling(self.queue, requests)
         if excess is not None and (self.empty is not None or excess[0] in _LASTING_REASONS):
             return FlavorObstacle(flavor.name, *excess, is_amount=True)
-        if self.borrows or not self.amounts.is_above_share(self.queue, requests):
+        if self.borrows or not self.queue_flavors.is_above_share(self.queue, requests):
             return None
         self.is_above_share = True
         return FlavorObstacle(flavor.name, Reason.QUEUE_SHARE, "", is_amount=True)

@@ -21,18 +21,18 @@ from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.backoff import back_off
 from extender.domain.scheduling.budget import Scope
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import Cause, NeedKey, choose, flavored, roles_of
+from extender.domain.scheduling.flavors import Cause, NeedKey, choose_flavors, role_key, with_flavors
 from extender.domain.scheduling.lending import Lending
 from extender.domain.scheduling.obstacles import excess_decision, explain, waiting_decision, why_never_fits
 from extender.domain.scheduling.order import Strategies, TurnOrder, lines_by_queue
 from extender.domain.scheduling.reservation import RESERVABLE_REASONS, Reservations
 from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo
-from extender.domain.snapshot.wholeness import Missing, Signature, missing, missing_of
+from extender.domain.snapshot.wholeness import Missing, Signature, members_to_start, missing
 
 # Key of equal groups: missing members, usable reservations, binding limits, and whether their claim is lent.
 ClassKey = tuple[tuple[Signature, NeedKey | None], tuple[GroupKey, ...], tuple[object, ...], bool]
-Members = Mapping[str, int]  # number by role; a job with partial starts has one role, with an empty name
+Counts = Mapping[str, int]  # members by role; a job with partial starts has one role, with an empty name
 # Groups with these reasons block no other groups. InvalidSpec is about a flavor here.
 _LASTING_REASONS = (Reason.INVALID_SPEC, Reason.NEVER_FITS, Reason.TOO_LARGE_FOR_WINDOW, Reason.TOO_COMPLEX)
 
@@ -67,21 +67,22 @@ class Admission:
         lending: Lending,
         reservations: Reservations,
         strategies: Strategies,
-        next_equal: Callable[[GroupInfo], GroupInfo | None],
+        requeue_equal: Callable[[GroupInfo], GroupInfo | None],
     ) -> None:
         """Begin the admission of a cycle.
 
-        `next_equal` returns the next inadmissible group that is equal to a starting group, if any.
+        `requeue_equal` requeues and returns the next inadmissible group that is equal to a starting
+        group, if any.
         """
         self._cycle = cycle
         self._budget = cycle.budget
         self._lending = lending
         self._reservations = reservations
         self._strategies = strategies
-        self._next_equal = next_equal
+        self._next_equal = requeue_equal
         self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to evaluate, by queue, in order
         self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
-        # By signature, in this pass: why members have no capacity, the allocations before, and the reads.
+        # By signature, in this pass: why members have no capacity, the allocation count then, and the reads.
         self._known_causes: dict[Signature | None, tuple[Cause, int, ReadTopics]] = {}
         self._decisions: dict[tuple[str, ClassKey], GroupDecision | None] = {}  # decisions of this pass
 
@@ -98,9 +99,9 @@ class Admission:
         self._decisions.clear()
         above_share: list[GroupInfo] = []
         for _, line in TurnOrder(budget.shares, self._cycle.snapshot.queues, lines, lambda group: group):
-            allocations = budget.allocation_count
+            old_allocation_count = budget.allocation_count
             # It is the queue's turn until one of its groups gets capacity.
-            while line and budget.allocation_count == allocations:
+            while line and budget.allocation_count == old_allocation_count:
                 group = line.popleft()
                 with Guard(self._cycle, group):
                     decision = self._decide(group)
@@ -116,7 +117,7 @@ class Admission:
         return above_share
 
     def _queue_next_equal(self, group: GroupInfo, line: deque[GroupInfo]) -> None:
-        """Add the next group that is equal to the starting `group` to the line of its queue."""
+        """Requeue the next group that equals the starting `group`, and add it to the line of its queue."""
         if (next_group := self._next_equal(group)) is not None:
             insort(line, next_group, key=self._strategies.rank)
             insort(self.lines[group.queue], next_group, key=self._strategies.rank)
@@ -128,8 +129,8 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        if (earlier := self._cycle.decided.get(group.key)) is not None:  # a continued reclaim has decided it
-            return self._record_blocker(group, earlier)
+        if (earlier_decision := self._cycle.decisions.get(group.key)) is not None:  # by a continued reclaim
+            return self._record_blocker(group, earlier_decision)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
             scope = next((scope for scope, _ in scopes if scope in self.heads), None)
@@ -139,7 +140,7 @@ class Admission:
                 return waiting_decision(
                     group, Reason.BEHIND_OTHERS, behind_message(self.heads[scope], group.queue)
                 )
-        backs_off = self._strategies.traverse_of(group).backs_off(group)
+        backs_off = self._strategies.strategy_of(group).backs_off(group)
         decision = back_off(self._cycle, group) if backs_off else self._evaluate(group)
         if group.job.min_partial_size and decision is not None and decision.verdict is Verdict.WAITING:
             group, decision = self._shrink(group, decision)
@@ -150,10 +151,10 @@ class Admission:
         decision = self._record_blocker(group, decision)
         need = missing(group)
         if decision.reason in CAPACITY_REASONS and self._budget.flavors.flavors_of(group.queue):
-            need = flavored(self._budget.flavors, group, need, decision.flavors)
+            need = with_flavors(self._budget.flavors, group, need, decision.flavors)
         has_reservation, reason = self._reservations.has_reservation(group), decision.reason
         claims_capacity = not has_reservation and self._lending.record_claim(group, need, reason)
-        decision = self._reservations.record(group, decision)
+        decision = self._reservations.with_reservation(group, decision)
         return replace(decision, claims_capacity=True) if claims_capacity else decision
 
     def _record_blocker(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
@@ -176,33 +177,33 @@ class Admission:
 
         A group that could not start on empty nodes never blocks other groups.
         """
-        if not self._strategies.traverse_of(group).lets_none_pass(group):
+        if not self._strategies.strategy_of(group).lets_none_pass(group):
             return False
         need, budget = missing(group), self._budget
         if budget.shares.never_fits(group.queue, need.requests):
             return False
-        could_start = group.computed(may_choose) or self._cycle.fits_empty_cluster(need)
+        could_start = group.compute(has_spares) or self._cycle.fits_empty_cluster(need)
         return could_start and len(need.members) <= budget.window.size
 
     def _shrink(self, group: GroupInfo, whole: GroupDecision) -> tuple[GroupInfo, GroupDecision | None]:
         """Return the largest partial start of a job that allows partial starts.
 
-        `whole` is the decision on the whole job. If no part of the job can start now, the result has the
-        obstacle of the whole job. However, if the whole job can never start, the result has the obstacle of
-        the smallest part. If the job lacks nothing but places in the window, it waits for these places.
+        `whole` is the decision on the whole job. If no part of the job can start now, the decision has the
+        obstacle of the whole job. However, if the whole job can never start, it has the obstacle of the
+        smallest part. If the job lacks only places in the window, it waits for these places.
         """
         if whole.reason in (Reason.BACKING_OFF, Reason.WINDOW_FULL):  # the size does not matter here
             return group, whole
 
-        def try_start(members: int) -> tuple[GroupInfo, GroupDecision | None]:
-            smaller_group = replace(group, min_member=members)
+        def try_start(size: int) -> tuple[GroupInfo, GroupDecision | None]:
+            smaller_group = replace(group, min_member=size)
             decision = self._evaluate(smaller_group)
             if decision is not None and decision.verdict is Verdict.STARTING:
                 self._budget.release(smaller_group, decision.plan)
             return smaller_group, decision
 
-        def can_start(members: Members) -> bool:
-            _, decision = try_start(members[""])
+        def can_start(sizes: Counts) -> bool:
+            _, decision = try_start(sizes[""])
             return decision is not None and (
                 decision.verdict is Verdict.STARTING or decision.reason is Reason.WINDOW_FULL
             )
@@ -211,10 +212,10 @@ class Admission:
         if decision is None or decision.verdict is not Verdict.STARTING:
             return (smallest_job, decision) if whole.reason in _LASTING_REASONS else (group, whole)
         largest_start = largest_fitting({"": group.min_member}, {"": group.job.min_partial_size}, can_start)
-        members = group.job.min_partial_size if largest_start is None else largest_start[""]
-        decision = self._evaluate(replace(group, min_member=members))
+        size = group.job.min_partial_size if largest_start is None else largest_start[""]
+        decision = self._evaluate(replace(group, min_member=size))
         is_start = decision is not None and decision.verdict is Verdict.STARTING
-        return group, replace(decision, reduced_to=members) if decision is not None and is_start else decision
+        return group, replace(decision, reduced_to=size) if decision is not None and is_start else decision
 
     def _evaluate(self, group: GroupInfo) -> GroupDecision | None:
         """Evaluate a group with its reservation or as backfill. Groups of one class share the result.
@@ -223,30 +224,29 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        owned, usable = self._reservations.reserved_for(group), self._reservations.may_backfill(group)
-        signature = None if group.computed(may_choose) else _signature(self._budget.planner, missing(group))
+        own, passable = self._reservations.reserved_for(group), self._reservations.passable_capacities(group)
+        signature = None if group.compute(has_spares) else _signature(self._budget.planner, missing(group))
         class_key: tuple[str, ClassKey] | None = None
-        if not owned and signature is not None and not self._budget.window.reserves_for(group):
-            role_key = roles_of(group) if self._budget.flavors.flavors_of(group.queue) else None
-            need_key = signature, role_key
-            backfilled_keys = tuple(capacity.group.key for capacity in usable)
+        if not own and signature is not None and not self._budget.window.has_reserved_places(group):
+            need_key = (signature, role_key(group) if self._budget.flavors.flavors_of(group.queue) else None)
+            backfilled_keys = tuple(capacity.group.key for capacity in passable)
             limits = self._budget.running.class_key(group)
             class_key = group.queue, (need_key, backfilled_keys, limits, self._lending.is_claim_lent(group))
             self._cycle.reads.set_class(group.key, class_key)
             if class_key in self._decisions:
                 shared_decision = self._decisions[class_key]
                 return None if shared_decision is None else replace(shared_decision, key=group.key)
-        decision = self._evaluate_with(group, owned) if owned else self._evaluate_now(group)
+        decision = self._evaluate_with(group, own) if own else self._evaluate_now(group)
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         # Partial starts are trials.
-        if decision is not None and is_start and not (owned or group.job.min_partial_size):
+        if decision is not None and is_start and not (own or group.job.min_partial_size):
             self._reservations.use_reserved(group, decision.plan)
-        if decision is not None and decision.reason in RESERVABLE_REASONS and not owned:
-            if usable:
-                decision = self._evaluate_with(group, usable)
+        if decision is not None and decision.reason in RESERVABLE_REASONS and not own:
+            if passable:
+                decision = self._evaluate_with(group, passable)
             if decision is not None and decision.reason in RESERVABLE_REASONS:
                 need = self._members_to_start(group)
-                blockers = self._reservations.blocked_by(group, need, decision.reason)
+                blockers = self._reservations.blockers_text(group, need, decision.reason)
                 decision = waiting_decision(group, Reason.RESERVED, blockers) if blockers else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         if class_key is not None and not is_start:  # each start has its own nodes
@@ -256,7 +256,7 @@ class Admission:
     def _evaluate_with(self, group: GroupInfo, capacities: list[ReservedCapacity]) -> GroupDecision | None:
         """Evaluate a group as if the reserved `capacities` were free, and end its reservation at a start."""
         outer_reasons, self._known_causes = self._known_causes, {}
-        with self._reservations.usable(capacities):
+        with self._reservations.make_usable(capacities):
             decision = self._evaluate_now(group)
         self._known_causes = outer_reasons
         if decision is not None and decision.verdict is Verdict.STARTING:
@@ -272,19 +272,19 @@ class Admission:
             capacity.
         """
         need, budget = self._members_to_start(group), self._budget
-        if (limit_decision := self._exceeds_limits(group, need)) is not None:
+        if (limit_decision := self._limit_decision(group, need)) is not None:
             return limit_decision
         if not self._lending.has_begun and budget.shares.needs_borrowing(group.queue, need.requests):
             return None
         if budget.flavors.flavors_of(group.queue):  # each role may only use nodes of one flavor
             checks = partial(self._why_no_capacity, group), partial(why_never_fits, self._cycle)
-            choice = choose(budget.flavors, group, need.members, {}, self._lending.has_begun, *checks)
+            choice = choose_flavors(budget.flavors, group, need.members, {}, self._lending.has_begun, *checks)
             if choice.is_above_share:
                 return None
-            if choice.tried:
+            if choice.obstacles:
                 decision = waiting_decision(group, *choice.cause())
                 return replace(decision, flavors=choice.flavor_by_role, exceeds_queue=choice.exceeds_queue)
-            need = choice.wanted
+            need = choice.need
         signature, size = _signature(budget.planner, need), len(need.members)
         if (cached_reason := self._known_reason(signature)) is not None:
             return self._waits_for_nodes(group, need, cached_reason)
@@ -312,11 +312,11 @@ class Admission:
         A group with more members than it needs starts without the members that do not fit.
         """
         need, planner = missing(group), self._budget.planner
-        if not group.computed(may_choose) or planner.could_place(need):
+        if not group.compute(has_spares) or planner.could_place(need):
             return need
-        return missing_of(group, planner.fitting_pods(group.waiting))
+        return members_to_start(group, planner.fitting_pods(group.waiting_pods))
 
-    def _exceeds_limits(self, group: GroupInfo, need: Missing) -> GroupDecision | None:
+    def _limit_decision(self, group: GroupInfo, need: Missing) -> GroupDecision | None:
         """Return the decision if limits, the ceiling or the size of the window prevent a start; else None."""
         shares, window = self._budget.shares, self._budget.window
         queue, size = group.queue, len(need.members)
@@ -353,15 +353,15 @@ class Admission:
         """
         if signature not in self._known_causes:
             return None
-        cause, allocations, questions = self._known_causes[signature]
-        if cause[0] in _CHANGING_REASONS and allocations < self._budget.allocation_count:
+        cause, old_allocation_count, read_topics = self._known_causes[signature]
+        if cause[0] in _CHANGING_REASONS and old_allocation_count < self._budget.allocation_count:
             return None
-        self._cycle.reads.share_reads(questions)
+        self._cycle.reads.share_reads(read_topics)
         return cause
 
     def _explain(self, group: GroupInfo, need: Missing, signature: Signature | None) -> Cause:
         """Return why members have no capacity, and cache the reason for their signature during this pass."""
-        planner, unclaimed_capacity = self._budget.planner, self._lending.unclaimed
+        planner, unclaimed_capacity = self._budget.planner, self._lending.unclaimed_capacity
         if unclaimed_capacity is not None and unclaimed_capacity.could_place(need):
             cause = Reason.QUEUE_SHARE, self._lending.claims_text()
         else:
@@ -371,33 +371,33 @@ class Admission:
         return cause
 
 
-def largest_fitting(need: Members, min_members: Members, fits: Callable[[Members], bool]) -> Members | None:
-    """Return the largest number of members that fits, by role.
+def largest_fitting(counts: Counts, min_counts: Counts, fits: Callable[[Counts], bool]) -> Counts | None:
+    """Return the largest numbers of members that fit, by role.
 
-    As in Kueue, all roles give up the same part of their spare members, rounded down. This part is the
-    smallest with which the rest fits. A role that is not in `min_members` gives up no members. The result is
-    None if no role has spare members, or if not even `min_members` fits.
+    As in Kueue, all roles give up the same fraction of their spare members, rounded down. The result has the
+    smallest such fraction with which the remaining members fit. A role that is not in `min_counts` gives up
+    no members. The result is None if no role has spare members, or if not even `min_counts` fits.
     """
-    spare_counts = {role: max(n - min_members.get(role, n), 0) for role, n in need.items()}
+    spare_counts = {role: max(n - min_counts.get(role, n), 0) for role, n in counts.items()}
     spare_total = sum(spare_counts.values())
 
-    def without(given_up_count: int) -> Members:
-        return {role: n - spare_counts[role] * given_up_count // spare_total for role, n in need.items()}
+    def reduced(given_up_count: int) -> Counts:
+        return {role: n - spare_counts[role] * given_up_count // spare_total for role, n in counts.items()}
 
     if not spare_total:
         return None
-    given_up = bisect_left(range(spare_total + 1), True, key=lambda number: fits(without(number)))
-    return without(given_up) if given_up <= spare_total else None
+    min_given_up = bisect_left(range(spare_total + 1), True, key=lambda number: fits(reduced(number)))
+    return reduced(min_given_up) if min_given_up <= spare_total else None
 
 
-def may_choose(group: GroupInfo) -> bool:
+def has_spares(group: GroupInfo) -> bool:
     """Return whether a group has more members than it needs, and it matters which of them start."""
-    has_spare = len(missing(group).members) < len(group.waiting)
-    return has_spare and len({pod.shape for pod in group.waiting}) > 1
+    has_spare = len(missing(group).members) < len(group.waiting_pods)
+    return has_spare and len({pod.shape for pod in group.waiting_pods}) > 1
 
 
 def _signature(planner: Planner, need: Missing) -> Signature | None:
-    """Return a key of members. Members with equal keys either all fit or all do not fit.
+    """Return a key of members. Members with equal keys fit on the same nodes.
 
     None means that there is no such key, since the labels of a member matter.
     """

@@ -1,7 +1,7 @@
 """Headroom: the unused part below the ceilings of a queue and of the queues above it, and below its limits.
 
 A reservation also covers headroom. At each level up to root, it leaves enough headroom for its group once
-running groups have ended. Other groups may use the rest of the headroom.
+running groups have ended. Other groups may use the remaining headroom.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,14 +20,14 @@ Level = int | Scope  # a node of the queue tree, which has a ceiling, or the sco
 Amounts = Mapping[Level, Resources]
 
 
-class Need(NamedTuple):
+class HeadroomNeed(NamedTuple):
     """Headroom that one group needs at each level, and the part that is reserved for it now."""
 
     amounts: Amounts
     reserves: Amounts
 
-    def after(self, old_amounts: Amounts, new_amounts: Amounts) -> "Need":
-        """Return the need without the reserved part that other groups have used.
+    def after(self, old_amounts: Amounts, new_amounts: Amounts) -> "HeadroomNeed":
+        """Return the need after other groups have used headroom. The used part is no longer reserved.
 
         `old_amounts` and `new_amounts` are the remaining headroom before and after that use.
         """
@@ -42,7 +42,7 @@ def reserve(budget: Budget, amounts: Amounts, times: int = 1) -> None:
     budget.running.reserve(scopes, times)
 
 
-def suffices(budget: Budget, group: GroupInfo, need: Missing) -> bool:
+def has_enough_headroom(budget: Budget, group: GroupInfo, need: Missing) -> bool:
     """Return whether ceilings and limits allow members to start."""
     if budget.running.excess(group, len(need.members)) is not None:
         return False
@@ -55,7 +55,7 @@ def levels(budget: Budget, group: GroupInfo, need: Missing) -> Iterator[tuple[Le
     yield from budget.running.remaining(group, len(need.members))
 
 
-def remaining_for(budget: Budget, group: GroupInfo) -> Amounts:
+def remaining_headroom(budget: Budget, group: GroupInfo) -> Amounts:
     """Return the remaining headroom of a group at each level."""
     return {level: free for level, _, free in levels(budget, group, budget.flavors.settled_members(group))}
 
@@ -80,17 +80,17 @@ def subtract(amounts: Amounts, subtrahend: Amounts) -> Amounts:
 class HeadroomForecast:
     """Forecast of headroom once groups have ended and other groups have got their reserved headroom."""
 
-    def __init__(self, cycle: Cycle, times: RunTimes) -> None:
-        self._cycle, self._times = cycle, times
+    def __init__(self, cycle: Cycle, run_times: RunTimes) -> None:
+        self._cycle, self._times = cycle, run_times
         self._later_needs: list[Amounts] = []  # needs of other groups that are not reserved yet
 
     def has_headroom(self, group: GroupInfo, need: Missing, instant: float) -> bool:
         """Return whether members have headroom now or at `instant`."""
-        with self._once_ended(group.queue, self._cycle.snapshot.now):
-            if suffices(self._cycle.budget, group, need):
+        with self._as_if_ended(group.queue, self._cycle.snapshot.now):
+            if has_enough_headroom(self._cycle.budget, group, need):
                 return True
-        with self._once_ended(group.queue, instant):
-            return suffices(self._cycle.budget, group, need)
+        with self._as_if_ended(group.queue, instant):
+            return has_enough_headroom(self._cycle.budget, group, need)
 
     def is_guess(self, group: GroupInfo, need: Missing, instant: float) -> bool:
         """Return whether the forecast depends on the end of a group without a known run time."""
@@ -104,7 +104,7 @@ class HeadroomForecast:
             return set()
         return {end.at for end, _ in self._ends_in_tree(group.queue)}
 
-    def reserve(self, group: GroupInfo, need: Missing, start: float | None) -> Need:
+    def reserve(self, group: GroupInfo, need: Missing, start: float | None) -> HeadroomNeed:
         """Reserve headroom for the start of a group, and return all the headroom that the group needs.
 
         Other groups may use headroom until the start. The method reserves only the part that the group would
@@ -114,42 +114,42 @@ class HeadroomForecast:
         needed_and_free = {level: (needs, rest) for level, needs, rest in levels(budget, group, need)}
         start_amounts: Amounts = {level: rest for level, (_, rest) in needed_and_free.items()}
         if needed_and_free and start is not None and not self._cycle.is_due(start):
-            with self._once_ended(group.queue, start):
-                start_amounts = remaining_for(budget, group)
-        reserved_amounts = {
+            with self._as_if_ended(group.queue, start):
+                start_amounts = remaining_headroom(budget, group)
+        reserves = {
             level: {
                 name: max(max(rest[name], 0) - max(start_amounts[level][name] - amount, 0), 0)
                 for name, amount in needs.items()
             }
             for level, (needs, rest) in needed_and_free.items()
         }
-        group_need = Need({level: needs for level, (needs, _) in needed_and_free.items()}, reserved_amounts)
-        reserve(budget, reserved_amounts)
-        self._later_needs.append(subtract(group_need.amounts, reserved_amounts))
+        group_need = HeadroomNeed({level: needs for level, (needs, _) in needed_and_free.items()}, reserves)
+        reserve(budget, reserves)
+        self._later_needs.append(subtract(group_need.amounts, reserves))
         return group_need
 
     @contextmanager
-    def _once_ended(self, queue: str, instant: float) -> Iterator[None]:
-        """Count groups that end by `instant` as ended during the block.
+    def _as_if_ended(self, queue: str, instant: float) -> Iterator[None]:
+        """Count the groups that end by `instant` as ended during the block.
 
-        Needs of other groups with a reservation count as reserved.
+        The headroom that other groups with a reservation will need counts as reserved.
         """
         budget, journal = self._cycle.budget, self._cycle.journal
         checkpoint = journal.checkpoint()
         try:
             for amounts in self._later_needs:
                 reserve(budget, amounts)
-            has_time_passed = instant > self._cycle.snapshot.now
-            for end, group in self._ends_in_tree(queue) if has_time_passed else ():
+            is_later = instant > self._cycle.snapshot.now
+            for end, group in self._ends_in_tree(queue) if is_later else ():
                 if end.at > instant:
                     break
-                budget.end(group)
+                budget.remove_group(group)
             yield
         finally:
             journal.roll_back(checkpoint)
 
     def _ends_in_tree(self, queue: str) -> Iterable[tuple[RunEnd, GroupInfo]]:
-        """Yield the ends of the groups that count towards any level of a queue."""
+        """Yield the ends of the groups in the queue, and of groups that share a ceiling with it."""
         tree, shares = self._cycle.budget.shares.tree, self._cycle.budget.shares
         top_node = [node for node, _, _ in shares.headroom(queue, shares.state.division.total)][-1:]
         for end, group in self._ends:

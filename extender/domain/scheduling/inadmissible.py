@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class InadmissibleGroups:
-    """Inadmissible groups of one decision. Each repetition of the cycle makes them fewer."""
+    """Inadmissible groups of one run of decide(). If the cycle is repeated, fewer groups are inadmissible."""
 
     def __init__(self, snapshot: Snapshot, previous: Decisions | None, facts: CarriedFacts | None) -> None:
         self.snapshot = snapshot
@@ -50,7 +50,7 @@ class InadmissibleGroups:
         self.memory: Memory | None = None  # the memory of inadmissible groups, if there are any
         self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
         self.group_by_class: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
-        self._next_of_class: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # next in class
+        self._remaining_keys: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # of its class
         self.evaluates_all_classes = False  # whether one group of each equivalence class is evaluated
         self.are_all_active = True  # except groups whose own state decides on them
         if facts is None:
@@ -73,12 +73,12 @@ class InadmissibleGroups:
         """Return the decisions of the previous cycle, which are valid for inadmissible groups."""
         return self.previous.groups if self.memory is not None else {}
 
-    def requeue_changed(self, cycle: Cycle, in_force: WithheldByGroup) -> list[GroupInfo]:
+    def requeue_changed(self, cycle: Cycle, withheld_by_group: WithheldByGroup) -> list[GroupInfo]:
         """Return one group of each class that a change concerns.
 
         The budget of the cycle is complete by now.
         """
-        self.group_by_class, self._next_of_class = {}, {}
+        self.group_by_class, self._remaining_keys = {}, {}
         capacity = cycle.budget.planner.capacity
         if self.facts is not None and self.facts.memory.totals is not None:
             capacity.count_assumed(self.facts.memory.totals)
@@ -87,19 +87,19 @@ class InadmissibleGroups:
         self.evaluates_all_classes |= capacity.base is None
         classes: Iterable[EquivalenceClass] = self.memory.classes.groups
         if not self.evaluates_all_classes and capacity.base is not None:
-            classes = self._dirty_classes(cycle, in_force, capacity.base)
+            classes = self._dirty_classes(cycle, withheld_by_group, capacity.base)
         for class_ in self.memory.classes.groups if self.evaluates_all_classes else classes:
             self._requeue_one(class_, filter(self.is_inadmissible, self.memory.classes.groups[class_]))
         return [self.snapshot.groups[key] for key in self.group_by_class.values()]
 
     def _dirty_classes(
-        self, cycle: Cycle, in_force: WithheldByGroup, totals: Totals
+        self, cycle: Cycle, withheld_by_group: WithheldByGroup, totals: Totals
     ) -> Set[EquivalenceClass]:
         """Return the classes whose reads of the budget would now return something else."""
         memory, dirty_classes = self.memory, dict[EquivalenceClass, None]()
         if memory is None or memory.basis is None:
             return dirty_classes.keys()
-        new_basis, classes = Basis.from_cycle(cycle, in_force, totals), memory.classes
+        new_basis, classes = Basis.from_cycle(cycle, withheld_by_group, totals), memory.classes
         for changes_between in BUDGET_CHANGES:
             topics = changes_between(memory.basis, new_basis)
             self.evaluates_all_classes |= topics is None
@@ -115,24 +115,24 @@ class InadmissibleGroups:
         """Requeue the next group of an equivalence class, and return it; None if there is none."""
         if (key := next(remaining_keys, None)) is not None:
             self.group_by_class[class_] = key
-            self._next_of_class[key] = class_, remaining_keys
+            self._remaining_keys[key] = class_, remaining_keys
         return key
 
-    def next_equal(self, group: GroupInfo) -> GroupInfo | None:
-        """Return the next group of the class of the starting `group`.
+    def requeue_equal(self, group: GroupInfo) -> GroupInfo | None:
+        """Requeue the next group of the class of the starting `group`, and return it.
 
         None means that the class has no other group.
         """
-        if group.key not in self._next_of_class:
+        if group.key not in self._remaining_keys:
             return None
-        key = self._requeue_one(*self._next_of_class[group.key])
+        key = self._requeue_one(*self._remaining_keys[group.key])
         return None if key is None else self.snapshot.groups[key]
 
     def is_inadmissible(self, group: GroupKey) -> bool:
         """Return whether a group exists and is inadmissible."""
         return group not in self.active and group in self.snapshot.groups  # the group may no longer exist
 
-    def keys_in(self, queues: Set[str]) -> Iterator[GroupKey]:
+    def keys_in_queues(self, queues: Set[str]) -> Iterator[GroupKey]:
         """Yield the inadmissible groups in `queues`."""
         groups = self.snapshot.groups.items() if queues else ()
         return (key for key, group in groups if group.queue in queues and self.is_inadmissible(key))
@@ -142,11 +142,14 @@ class InadmissibleGroups:
         budget, groups = self.budget, self.snapshot.groups
         if budget is None or not scopes:
             return iter(())
-        keys_in_queues = self.keys_in({scope.queue for scope in scopes})
-        return (key for key in keys_in_queues if budget.running.concerns(groups[key], scopes))
+        keys_in_queues = self.keys_in_queues({scope.queue for scope in scopes})
+        return (key for key in keys_in_queues if budget.running.is_in_scope(groups[key], scopes))
 
-    def is_requeued_after(self, evaluation: Evaluation) -> bool:
-        """Return whether the decisions of a cycle requeue any group, so that the cycle must be repeated."""
+    def requeue_after(self, evaluation: Evaluation) -> bool:
+        """Requeue the groups that the decisions of a cycle affect.
+
+        Return whether the cycle must be repeated.
+        """
         if self._requeue(CAUSES_AFTER_CYCLE, self, self.memory, evaluation):
             return True
         if self._must_evaluate_all_classes(evaluation):
@@ -183,7 +186,7 @@ class InadmissibleGroups:
                 break
             requeued_keys.update(affected_keys)
         else:
-            self.active = self._existing(requeued_keys)
+            self.active = self._find_groups(requeued_keys)
         return self.active.keys() != old_keys
 
     def _requeue_all(self, memory: Memory) -> None:
@@ -198,9 +201,9 @@ class InadmissibleGroups:
         else:
             self.memory = memory.with_all_active(self.snapshot)
             due_groups = () if self.facts is None else due_instants(self, self.facts)
-            self.active = self._existing(memory.evaluable.union(self.snapshot.dirty_groups, due_groups))
+            self.active = self._find_groups(memory.evaluable.union(self.snapshot.dirty_groups, due_groups))
 
-    def _existing(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
+    def _find_groups(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
         groups = self.snapshot.groups
         return {key: groups[key] for key in sorted(keys) if key in groups}
 
@@ -210,16 +213,16 @@ class InadmissibleGroups:
         """Yield decisions on other groups of requeued classes, with the numbers of the evaluated group."""
         classes = self.memory.classes.groups if self.memory is not None else {}
         for class_, key in self.group_by_class.items():
-            now, before = new_decisions[key], self.previous.groups[key]
+            new, old = new_decisions[key], self.previous.groups[key]
             if _is_head(class_, key, heads):
-                now = replace(before, detail=behind_message(key, now.queue))
-            is_unchanged = now.detail == before.detail and now.claims_capacity == before.claims_capacity
-            if is_unchanged or now.verdict is Verdict.STARTING:
+                new = replace(old, detail=behind_message(key, new.queue))
+            is_unchanged = new.detail == old.detail and new.claims_capacity == old.claims_capacity
+            if is_unchanged or new.verdict is Verdict.STARTING:
                 continue
             for other_key in classes[class_]:
                 if other_key not in new_decisions and self.is_inadmissible(other_key):
-                    updated_decisions = self.previous.groups[other_key]
-                    yield replace(updated_decisions, detail=now.detail, claims_capacity=now.claims_capacity)
+                    old_decision = self.previous.groups[other_key]
+                    yield replace(old_decision, detail=new.detail, claims_capacity=new.claims_capacity)
 
 
 def _is_head(class_: EquivalenceClass, group: GroupKey, heads: Mapping[Scope, GroupKey]) -> bool:
@@ -240,7 +243,7 @@ def _have_same_answers(questions: Sequence[Question], budget: Budget) -> bool:
 
 
 def cluster_changes(inadmissible: InadmissibleGroups, facts: CarriedFacts) -> Iterable[GroupKey] | None:
-    """Return None if more than the budget of the cluster has changed, so that all groups are requeued."""
+    """Return None, which requeues all groups, if more than the budget has changed; otherwise no group."""
     old_snapshot, new_snapshot = facts.snapshot, inadmissible.snapshot
     is_unchanged = (
         old_snapshot.now <= new_snapshot.now
@@ -279,7 +282,7 @@ def usage_changes(inadmissible: InadmissibleGroups, carried_facts: CarriedFacts)
     if inadmissible.snapshot.past_usage is carried_facts.snapshot.past_usage:
         return ()
     queues = inadmissible.snapshot.queues.items()
-    return inadmissible.keys_in({name for name, queue in queues if orders_by_usage(queue.record)})
+    return inadmissible.keys_in_queues({name for name, queue in queues if orders_by_usage(queue.record)})
 
 
 # The next functions return the topics of changed parts of the budget. None means all topics.
@@ -291,30 +294,28 @@ def capacity_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | None:
 
 
 def reservation_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic] | None:
-    """Return the topic of reservations if other groups may pass them now.
+    """Return the topic of reservations if the groups that may pass them may have changed.
 
-    None means that reservations changed. The groups that may pass a reservation, or would fit without it,
-    depend on shares, usage, run times and the free capacity of nodes.
+    None means that the reservations themselves changed. The groups that may pass a reservation, or would fit
+    without it, depend on shares, usage, run times and the free capacity of nodes.
     """
-    if old_basis.in_force != basis.in_force:
+    if old_basis.withheld_by_group != basis.withheld_by_group:
         return None
     are_turns_unchanged = basis.shares.snapshot.past_usage is old_basis.shares.snapshot.past_usage
     are_turns_unchanged = are_turns_unchanged and basis.shares.nodes_changed_since(old_basis.shares) == set()
     is_unchanged = are_turns_unchanged and basis.history is old_basis.history
     is_unchanged = is_unchanged and NODES_TOPIC not in (basis.totals.changed_topics or ())
-    return () if is_unchanged or not basis.in_force else (RESERVATION_TOPIC,)
+    return () if is_unchanged or not basis.withheld_by_group else (RESERVATION_TOPIC,)
 
 
-def share_changes(old: Basis, now: Basis) -> Iterable[Topic]:
+def share_changes(old: Basis, new: Basis) -> Iterable[Topic]:
     """Return the queues whose share, ceiling, allocation or decayed usage has changed.
 
     Queues below a changed queue are included.
     """
-    is_past_unchanged = now.shares.snapshot.past_usage is old.shares.snapshot.past_usage
-    changed_queues = (
-        now.shares.queues_changed_since(old.shares) if is_past_unchanged else now.shares.division.tree.leaf
-    )
-    return ((QueueShares, queue) for queue in changed_queues)
+    is_same = new.shares.snapshot.past_usage is old.shares.snapshot.past_usage
+    queues = new.shares.queues_changed_since(old.shares) if is_same else new.shares.division.tree.leaf
+    return ((QueueShares, queue) for queue in queues)
 
 
 def running_changes(old_basis: Basis, basis: Basis) -> Iterable[Topic]:
@@ -339,10 +340,10 @@ def _changed_keys(old_values: Mapping[T, object], new_values: Mapping[T, object]
 def decision_changes(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
-    """Return the groups of each class whose evaluated group has got another decision and does not start."""
+    """Return all groups of each class whose evaluated group got a different decision and does not start."""
     class_by_group = evaluation.cycle.reads.class_by_group
     for class_, key in inadmissible.group_by_class.items():
-        old, new_decision = inadmissible.previous.groups[key], evaluation.cycle.decided[key]
+        old, new_decision = inadmissible.previous.groups[key], evaluation.cycle.decisions[key]
         if new_decision.verdict is Verdict.STARTING or _is_head(class_, key, evaluation.heads):
             continue
         if (
@@ -356,67 +357,65 @@ def user_changes(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of users and namespaces whose running counts have changed."""
-    now, old_budget = evaluation.cycle.budget.running, inadmissible.budget
+    new, old_budget = evaluation.cycle.budget.running, inadmissible.budget
     old_counts = {} if old_budget is None else old_budget.running.tenant_counts
     return inadmissible.groups_in_scopes(
-        {*_changed_keys(old_counts, now.start_counts), *_changed_keys(now.start_counts, now.tenant_counts)}
+        {*_changed_keys(old_counts, new.start_counts), *_changed_keys(new.start_counts, new.tenant_counts)}
     )
 
 
-def newly_blocked(
+def blocked_groups(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of each queue in which a new head blocks other groups."""
     old_heads = inadmissible.facts.evaluated.heads if inadmissible.facts is not None else {}
-    return inadmissible.keys_in({scope.queue for scope in evaluation.heads.keys() - old_heads.keys()})
+    return inadmissible.keys_in_queues({scope.queue for scope in evaluation.heads.keys() - old_heads.keys()})
 
 
 def next_candidates(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey] | None:
     """Return the groups that may now be the first to get a reservation or to look for victims."""
-    reservations, seekers, groups = evaluation.reservations, evaluation.starving, inadmissible.snapshot.groups
-    if memory.next_group is not None and reservations.next_group is not memory.next_group:
+    starving, groups = evaluation.starving, inadmissible.snapshot.groups
+    if memory.next_group is not None and evaluation.reservations.next_group is not memory.next_group:
         return None  # all other groups waited for it
     reserving_queues = {
         group.queue
         for class_, group in memory.first_eligible.items()
-        if (class_, group.key) not in reservations.candidates
-        and (group.key in evaluation.cycle.decided or group.key not in groups)
+        if (class_, group.key) not in evaluation.reservations.candidates
+        and (group.key in evaluation.cycle.decisions or group.key not in groups)
     }
     starving_queues = (
         group.queue
         for class_, group in memory.starving_by_class.items()
-        if _comes_later(seekers.first.get(class_), group) and seekers.may_find(group, ALL_CAUSES)
+        if _is_later(starving.by_kind.get(class_), group) and starving.has_victims(group, ALL_CAUSES)
     )
-    return inadmissible.keys_in(reserving_queues.union(starving_queues))
+    return inadmissible.keys_in_queues(reserving_queues.union(starving_queues))
 
 
-def _comes_later(new_seeker: GroupInfo | None, old_seeker: GroupInfo) -> bool:
+def _is_later(new_seeker: GroupInfo | None, old_seeker: GroupInfo) -> bool:
     """Return whether a group that now looks for victims comes after an inadmissible group."""
     if new_seeker is None:
         return True
     return new_seeker.order > old_seeker.order or ready_since(new_seeker) > ready_since(old_seeker)
 
 
-def new_victims(
+def victim_seekers(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups for which newly running groups may be victims."""
-    cycle, groups_without_victims, causes = evaluation.cycle, memory.no_victims.values(), ALL_CAUSES
-    old_groups, now = memory.snapshot.groups, cycle.snapshot
-    changed = (
-        part.get(key) for key in {*cycle.groups, *now.dirty_groups} for part in (old_groups, now.groups)
-    )
+    cycle, groups_without_victims, causes = evaluation.cycle, memory.victimless.values(), ALL_CAUSES
+    old_groups, new = memory.snapshot.groups, cycle.snapshot
+    infos = (part.get(key) for key in {*cycle.groups, *new.dirty_groups} for part in (old_groups, new.groups))
     share_state, basis = cycle.budget.shares.state, memory.basis
     has_no_effect = basis and not any(share_state.queues_changed_since(basis.shares))
-    if has_no_effect and not any(group is not None and group.placed for group in changed):
+    if has_no_effect and not any(group is not None and group.placed_pods for group in infos):
         causes = (EvictionCause.UNMANAGED,)  # no other group of Muster has started
-    return inadmissible.keys_in(
-        {group.queue for group in groups_without_victims if evaluation.starving.may_find(group, causes)}
+    return inadmissible.keys_in_queues(
+        {group.queue for group in groups_without_victims if evaluation.starving.has_victims(group, causes)}
     )
 
 
 CAUSES_BEFORE_CYCLE = (cluster_changes, object_changes, due_instants, usage_changes)
 BUDGET_CHANGES = (capacity_changes, reservation_changes, share_changes, running_changes, changed_heads)
-CAUSES_AFTER_CYCLE = (decision_changes, user_changes, newly_blocked, next_candidates, new_victims)
+CAUSES_AFTER_CYCLE = (decision_changes, user_changes, blocked_groups, next_candidates, victim_seekers)

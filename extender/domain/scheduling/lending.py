@@ -41,7 +41,7 @@ class Lending:
         self._ceiling_claimants: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
         self._headroom_by_node: dict[int, dict[str, int]] = {}  # reserved headroom by node of the queue tree
         self.has_begun = False
-        self._cached_unclaimed: tuple[CapacityCounts, Planner] | None = None  # cached, with its counts
+        self._cached_unclaimed: tuple[CapacityCounts, Planner] | None = None  # with the counts that it fits
 
     def record_claim(self, group: GroupInfo, need: Missing, reason: Reason | None) -> bool:
         """Record the claim of a group, and return whether the group claims capacity or headroom now.
@@ -158,11 +158,11 @@ class Lending:
 
     def withholds_capacity_from(self, pod: PodRecord) -> bool:
         """Return whether a pod that did not fit would fit without the capacity reserved for claimants."""
-        unclaimed = self.unclaimed
-        return unclaimed is not None and unclaimed.could_place(Missing((pod,)))
+        unclaimed_capacity = self.unclaimed_capacity
+        return unclaimed_capacity is not None and unclaimed_capacity.could_place(Missing((pod,)))
 
     @property
-    def unclaimed(self) -> Planner | None:
+    def unclaimed_capacity(self) -> Planner | None:
         """Return the free capacity as if claimants had reserved none; None if they have reserved none."""
         if not self._reserved_holdings:
             return None
@@ -176,7 +176,7 @@ class Lending:
 
 
 class VictimShares:
-    """Shares of the cycle, for a search for victims of `group`.
+    """Shares of the cycle, for a search for victims for `group`.
 
     Args:
         scarce: The resources that the group lacks. If free capacity is only fragmented, a queue may lose pods
@@ -198,7 +198,7 @@ class VictimShares:
         self._queues = cycle.snapshot.queues
         self._shares = cycle.budget.shares
         self._flavors = cycle.budget.flavors
-        self._queue, self._requests, self._counted_as = group.queue, assignment.requests, assignment.name_map
+        self._queue, self._requests, self._name_map = group.queue, assignment.requests, assignment.name_map
         self._scarce_names = {item for name in scarce for item in assignment.name_map.get(name, (name,))}
         self._crosses_queues, self._price = crosses_queues, price
         self._cached_shares: dict[str, float] = {}  # cached shares, until the queue loses capacity
@@ -220,9 +220,9 @@ class VictimShares:
         if queue not in self._queues:
             return False
         losses = {name: n for name, n in amounts.items() if n > 0 and name != PODS}
-        for held, deserved, reserved in self._shares.levels_of(queue, self._queue):
+        for held, deserved, reserved in self._shares.levels(queue, self._queue):
             excess = {name for name in losses if held.get(name, 0) > deserved.get(name, 0.0) + EPSILON}
-            excess -= self._counted_as.keys()
+            excess -= self._name_map.keys()
             if not (excess & self._scarce_names if self._scarce_names & losses.keys() else excess):
                 return False
             if any(held.get(name, 0) - n < reserved[name] for name, n in losses.items() if name in reserved):
@@ -239,7 +239,7 @@ class VictimShares:
         if not queue:
             return 0.0
         if queue not in self._cached_shares:
-            level_count = sum(1 for _ in self._shares.levels_of(queue, self._queue))
+            level_count = sum(1 for _ in self._shares.levels(queue, self._queue))
             self._cached_shares[queue] = self._shares.share_of_own_groups(queue) - _NEARNESS * level_count
         return self._cached_shares[queue]
 

@@ -19,10 +19,10 @@ from extender.domain.placement.planner import EquivalenceClass, Reads, ReadTopic
 from extender.domain.placement.totals import MAX_ROWS, Totals
 from extender.domain.scheduling.budget import CountsByScope, Scope
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.gang_admission import may_choose
-from extender.domain.scheduling.obstacles import decision_of_state
+from extender.domain.scheduling.gang_admission import has_spares
+from extender.domain.scheduling.obstacles import state_decision
 from extender.domain.scheduling.order import Rank, Strategies
-from extender.domain.scheduling.reclaim import Starving
+from extender.domain.scheduling.reclaim import StarvingGroups
 from extender.domain.scheduling.reservation import Reservations, WithheldByGroup
 from extender.domain.scheduling.shares import ShareState
 from extender.domain.scheduling.victims import ALL_CAUSES
@@ -40,7 +40,7 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
     cycle: Cycle
     strategies: Strategies
     reservations: Reservations
-    starving: Starving
+    starving: StarvingGroups
     lines: Mapping[str, Sequence[GroupInfo]]  # all groups to evaluate, by queue, in order
     heads: Mapping[Scope, GroupKey]  # groups that block other groups, by scope
     uses_capacity: bool  # whether anything was allocated, or is reserved for waiting groups
@@ -53,7 +53,10 @@ class Evaluation(msgspec.Struct, frozen=True, eq=False):
 
 
 class EquivalenceClasses:
-    """Equivalence classes of inadmissible groups, in queue order, with the reads of each class. Immutable."""
+    """Equivalence classes of inadmissible groups, with their groups in queue order and their reads.
+
+    Immutable.
+    """
 
     def __init__(
         self,
@@ -91,9 +94,9 @@ class EquivalenceClasses:
             rank_of: Returns the rank that orders groups in an equivalence class.
             moved_keys: The groups whose rank may have changed.
         """
-        now: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **new_keys}
+        new: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **new_keys}
         old = self._class_by_group
-        changes = {key: class_ for key, class_ in now.items() if old.get(key) != class_ or key in moved_keys}
+        changes = {key: class_ for key, class_ in new.items() if old.get(key) != class_ or key in moved_keys}
         reads_by_class = {
             **self.read,
             **{class_: reads.reads_by_class[class_] for class_ in set(new_keys.values())},
@@ -123,14 +126,14 @@ class Basis(msgspec.Struct, frozen=True, eq=False):
     totals: Totals
     shares: ShareState
     running_counts: CountsByScope
-    in_force: WithheldByGroup  # reservations
+    withheld_by_group: WithheldByGroup  # reservations
     history: RunHistory  # run times, which decide which groups may pass reservations
 
     @classmethod
-    def from_cycle(cls, cycle: Cycle, in_force: WithheldByGroup, totals: Totals) -> "Basis":
+    def from_cycle(cls, cycle: Cycle, withheld_by_group: WithheldByGroup, totals: Totals) -> "Basis":
         """Return the basis of the evaluations of a cycle. `totals` sum up the free capacity."""
         budget, history = cycle.budget, cycle.snapshot.history
-        return cls(totals, budget.shares.state, budget.running.sums, in_force, history)
+        return cls(totals, budget.shares.state, budget.running.sums, withheld_by_group, history)
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
@@ -146,7 +149,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     first_eligible: Mapping[EquivalenceClass, GroupInfo] = {}  # first group that may get a reservation
     next_group: GroupInfo | None = None  # group that gets the next reservation
     starving_by_class: Mapping[object, GroupInfo] = {}  # first group that looks for victims, by class
-    no_victims: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
+    victimless: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
 
     def with_all_active(self, snapshot: Snapshot) -> "Memory":
         """Return the memory in which all groups are active, unless their own state decides."""
@@ -154,10 +157,13 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
 
 class NodeRequests(NamedTuple):
-    """Groups that request nodes, in queues without headroom for all groups that nodes would help."""
+    """Groups that request nodes.
+
+    The queues concerned have too little headroom for all groups that nodes would help.
+    """
 
     large_gangs: Set[GroupKey] = frozenset()  # gangs that are too large for all nodes together
-    asking: Mapping[str, Set[GroupKey]] = {}  # requesting groups of such queues
+    requesting: Mapping[str, Set[GroupKey]] = {}  # the groups that request nodes, by such queue
 
 
 class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -179,7 +185,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.evaluated.cycle.snapshot
 
     def is_current(self, snapshot: Snapshot, previous: Decisions) -> bool:
-        """Return whether nothing has changed since that cycle, and no decision changes by time alone."""
+        """Return whether nothing has changed since the cycle, and no decision changes by time alone."""
         requeue_at = inf if previous.requeue_at is None else previous.requeue_at
         return (
             snapshot.version == previous.version
@@ -197,10 +203,10 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         After a cycle with an allocation, the next cycle evaluates one group of each class in any case.
         """
         evaluation, old_memory, cycle = self.evaluated, self.old_memory, self.evaluated.cycle
-        decided, snapshot, capacity = cycle.decided, cycle.snapshot, cycle.budget.planner.capacity
+        decided, snapshot, capacity = cycle.decisions, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving, groups = evaluation.reservations, evaluation.starving, snapshot.groups
         deleted_keys = [key for key in snapshot.dirty_groups if key not in groups]
-        active_keys = {group.key for group in (*reservations.eligible_groups, *starving.first.values())}
+        active_keys = {group.key for group in (*reservations.eligible_groups, *starving.by_kind.values())}
         inactive = {key for key in decided if _may_be_inadmissible(evaluation, groups[key], self.groups[key])}
         active_keys |= (decided.keys() - inactive).union(evaluation.heads.values())
         reads, totals = cycle.reads, capacity.cached_totals()
@@ -229,11 +235,11 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             totals = totals.with_topics(
                 {*chain.from_iterable((*classes.read.values(), *reads.reads_by_class.values()))}
             )
-        in_force = reservations.in_force
+        withheld_by_group = reservations.withheld_by_group
         basis = None
         covers_all = totals is not None and (not totals.is_fresh or _covers_all(totals, classes))
         if totals is not None and evaluation.has_no_effect and covers_all:
-            basis = Basis.from_cycle(cycle, in_force, totals)
+            basis = Basis.from_cycle(cycle, withheld_by_group, totals)
         return Memory(
             snapshot,
             evaluable=None if cycle.evicts_groups else self._evaluable(deleted_keys),
@@ -244,17 +250,17 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             classes=classes,
             first_eligible=self._first_eligible(),
             next_group=reservations.next_group,
-            starving_by_class=starving.first,
-            no_victims=self._without_victims(),
+            starving_by_class=starving.by_kind,
+            victimless=self._without_victims(),
         )
 
     def _evaluable(self, deleted_keys: Iterable[GroupKey]) -> frozenset[GroupKey]:
         """Return the groups whose own state alone does not decide on them.
 
-        The result also has such groups that this cycle did not evaluate.
+        They include groups that this cycle did not evaluate.
         """
-        decisions, old_memory, groups = self.evaluated.cycle.decided, self.old_memory, self.snapshot.groups
-        keys = {key for key in decisions if self.groups[key].fault or decision_of_state(groups[key]) is None}
+        decisions, old_memory, groups = self.evaluated.cycle.decisions, self.old_memory, self.snapshot.groups
+        keys = {key for key in decisions if self.groups[key].fault or state_decision(groups[key]) is None}
         if old_memory is not None and old_memory.evaluable is not None:
             keys |= old_memory.evaluable.difference(decisions, deleted_keys)
         return frozenset(keys)
@@ -264,7 +270,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         evaluation, old_memory = self.evaluated, self.old_memory
         first_by_class, rank = dict(evaluation.reservations.first_by_class), evaluation.strategies.rank
         for class_, group in old_memory.first_eligible.items() if old_memory is not None else ():
-            if group.key not in evaluation.cycle.decided and group.key in self.snapshot.groups:
+            if group.key not in evaluation.cycle.decisions and group.key in self.snapshot.groups:
                 first_by_class[class_] = min(group, first_by_class.get(class_, group), key=rank)
         return first_by_class
 
@@ -272,10 +278,10 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return starving groups for which no running group may be a victim, by queue and priority."""
         starving_groups, old_memory = self.evaluated.starving, self.old_memory
         if old_memory is None:
-            return starving_groups.no_victims
-        old_groups = (*old_memory.no_victims.values(), *old_memory.starving_by_class.values())
-        groups = [group for group in old_groups if not starving_groups.may_find(group, ALL_CAUSES)]
-        return {**{(group.queue, group.priority): group for group in groups}, **starving_groups.no_victims}
+            return starving_groups.victimless
+        old_groups = (*old_memory.victimless.values(), *old_memory.starving_by_class.values())
+        groups = [group for group in old_groups if not starving_groups.has_victims(group, ALL_CAUSES)]
+        return {**{(group.queue, group.priority): group for group in groups}, **starving_groups.victimless}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CarriedFacts)
@@ -301,23 +307,23 @@ def _may_be_inadmissible(evaluation: Evaluation, group: GroupInfo, decision: Gro
     """
     if decision.fault:
         return False
-    if decision_of_state(group) is not None:
+    if state_decision(group) is not None:
         return True
     queue = evaluation.cycle.snapshot.queues.get(group.queue)
-    has_capacity = group.placed or group.assumed or group.planned or group.departing_pods
+    has_capacity = group.placed_pods or group.assumed_pods or group.planned_nodes or group.departing_pods
     has_gain = decision.plan or decision.reservation or decision.reclaim or decision.spared or decision.price
     has_changes = decision.undo or decision.failed or decision.moved
     return (
         decision.verdict is Verdict.WAITING
         and state_of(group) is State.WAITING
         and queue is not None
-        and evaluation.strategies.traverse_of(group).may_be_inadmissible(group)
+        and evaluation.strategies.strategy_of(group).may_be_inadmissible(group)
         and not (has_capacity or group.start.reservation or group.start.reclaim)
         and not (has_gain or has_changes)
         and group.start.window_full_since is None
         and not group.job.min_partial_size  # a job with partial starts is evaluated with several sizes
-        and not group.computed(may_choose)
+        and not group.compute(has_spares)
         and group.key not in evaluation.cycle.costly_groups  # its evaluation leaves other groups less effort
         # the run time decides which reservations it may pass, unlike other groups of its class
-        and not (evaluation.reservations.in_force and group.spec.run_time is not None)
+        and not (evaluation.reservations.withheld_by_group and group.spec.run_time is not None)
     )

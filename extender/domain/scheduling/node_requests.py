@@ -29,63 +29,63 @@ from extender.domain.snapshot.wholeness import Missing, missing
 
 _MAX_COUNT = 10**9
 _NO_MEMBERS = Missing(())
-_MAX_RUN_LENGTH = 64  # number of groups that are evaluated together
+_MAX_EQUAL_GROUPS = 64  # number of groups that are evaluated together
 _MAX_MISFITS = 16  # failed headroom checks of a queue, after which no further group requests nodes
 
 Lines = Mapping[str, Sequence[GroupInfo]]
-Run = list[GroupInfo]  # consecutive groups of a queue that need equal headroom
-Decisions = Mapping[GroupKey, GroupDecision]
+EqualGroups = list[GroupInfo]  # consecutive groups of one queue that need equal headroom
+DecisionMap = Mapping[GroupKey, GroupDecision]
 
 
 def requests_after(
-    evaluation: Evaluation, old_facts: CarriedFacts | None, lines: Lines, now: Decisions, previous: Decisions
+    evaluation: Evaluation, facts: CarriedFacts | None, lines: Lines, new: DecisionMap, previous: DecisionMap
 ) -> tuple[NodeRequests, list[GroupDecision]]:
     """Return the node requests after a cycle, and the decisions that change with them.
 
     Args:
         evaluation: The evaluation of the cycle.
-        old_facts: Facts of the previous cycle, if its results for unchanged queues are still valid.
+        facts: Facts of the previous cycle, if its results for unchanged queues are still valid.
         lines: Groups in line, by queue.
-        now: Decisions of this cycle.
-        previous: Decisions of the previous cycle.
+        new: Decisions of this cycle.
+        previous: DecisionMap of the previous cycle.
     """
-    cycle, old_requests = evaluation.cycle, NodeRequests() if old_facts is None else old_facts.requests
+    cycle, old_requests = evaluation.cycle, NodeRequests() if facts is None else facts.requests
     groups, tree = cycle.snapshot.groups, cycle.budget.shares.tree
-    too_large = {key for key, decision in now.items() if decision.exceeds_cluster}
-    too_large |= {key for key in old_requests.large_gangs if key in groups and key not in now}
-    changed = _changed_queues(evaluation, old_facts, lines, previous)
+    too_large = {key for key, decision in new.items() if decision.exceeds_cluster}
+    too_large |= {key for key in old_requests.large_gangs if key in groups and key not in new}
+    changed = _changed_queues(evaluation, facts, lines, previous)
     if changed is not None and not changed:
         return old_requests._replace(large_gangs=too_large), []
 
     def concerns(queue: str) -> bool:
         return queue in tree.leaf and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
 
-    decided = [groups[key] for key in cycle.decided if key in groups]
+    evaluated = [groups[key] for key in cycle.decisions if key in groups]
     joiners = [
         group
-        for group in decided
-        if now[group.key].verdict is Verdict.RUNNING and _would_help(now[group.key])
+        for group in evaluated
+        if new[group.key].verdict is Verdict.RUNNING and _needs_nodes(new[group.key])
     ]
     extras = [group for group in (*joiners, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
     waiting_lines = _with_running(
         {queue: line for queue, line in lines.items() if line and concerns(queue)}, extras
     )
-    requests = _QueueRequests(evaluation, lambda key: now.get(key) or previous.get(key))
-    answers = requests.answers(waiting_lines)
-    requesting_keys = {queue: keys for queue, keys in old_requests.asking.items() if not concerns(queue)}
+    requests = _QueueRequests(evaluation, lambda key: new.get(key) or previous.get(key))
+    requests_by_queue = requests.answers(waiting_lines)
+    requesting_keys = {queue: keys for queue, keys in old_requests.requesting.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
-    for queue in {*waiting_lines, *filter(concerns, old_requests.asking)}:
-        granted_members = answers.get(queue)
+    for queue in {*waiting_lines, *filter(concerns, old_requests.requesting)}:
+        granted_members = requests_by_queue.get(queue)
         if granted_members is None:  # all groups request nodes
-            old_line = old_facts.lines.get(queue, ()) if old_facts is not None else ()
-            reports = (*old_line, *waiting_lines.get(queue, ())) if queue in old_requests.asking else ()
-            changes |= dict.fromkeys(group.key for group in reports if group.key in groups)
+            old_line = facts.lines.get(queue, ()) if facts is not None else ()
+            reported = (*old_line, *waiting_lines.get(queue, ())) if queue in old_requests.requesting else ()
+            changes |= dict.fromkeys(group.key for group in reported if group.key in groups)
             continue
         requesting_keys[queue] = granted_members.keys()
-        line = waiting_lines[queue] if queue not in old_requests.asking else ()
-        old_askers = (groups[key] for key in old_requests.asking.get(queue, ()) if key in groups)
-        reported_keys = {group.key for group in (*old_askers, *line, *decided) if group.queue == queue}
-        changes |= {key: () for key in reported_keys - granted_members.keys() if requests.may_ask(key)}
+        line = waiting_lines[queue] if queue not in old_requests.requesting else ()
+        old_requesters = (groups[key] for key in old_requests.requesting.get(queue, ()) if key in groups)
+        reported_keys = {group.key for group in (*old_requesters, *line, *evaluated) if group.queue == queue}
+        changes |= {key: () for key in reported_keys - granted_members.keys() if requests.may_request(key)}
         changes |= granted_members
     pairs = ((requests.decision_of(key), members) for key, members in changes.items())
     updates = [replace(old, asking=members) for old, members in pairs if old and old.asking != members]
@@ -99,7 +99,7 @@ def with_request(new: GroupDecision, old: GroupDecision | None) -> GroupDecision
     return replace(new, asking=old.asking)
 
 
-def _would_help(decision: GroupDecision) -> bool:
+def _needs_nodes(decision: GroupDecision) -> bool:
     """Return whether more nodes would help a group. A group that starts has its nodes already."""
     lacks_nodes = decision.reason in REASONS_FOR_NODES or decision.exceeds_cluster
     return lacks_nodes and decision.verdict is not Verdict.STARTING
@@ -109,7 +109,7 @@ def _differs(old: GroupDecision | None, new: GroupDecision) -> bool:
     """Return whether a decision differs from the previous decision in more than numbers."""
     if old is None or old.plan != new.plan:
         return True
-    return (old.verdict, old.reason, _would_help(old)) != (new.verdict, new.reason, _would_help(new))
+    return (old.verdict, old.reason, _needs_nodes(old)) != (new.verdict, new.reason, _needs_nodes(new))
 
 
 def _with_running(lines: Lines, other_groups: Iterable[GroupInfo]) -> Lines:
@@ -130,7 +130,7 @@ def _with_running(lines: Lines, other_groups: Iterable[GroupInfo]) -> Lines:
 
 
 def _changed_queues(
-    evaluation: Evaluation, facts: CarriedFacts | None, lines: Lines, previous: Decisions
+    evaluation: Evaluation, facts: CarriedFacts | None, lines: Lines, previous: DecisionMap
 ) -> Set[int] | None:
     """Return the queues right below root that have changed, or that have a changed queue below them.
 
@@ -142,21 +142,19 @@ def _changed_queues(
     nodes = shares.state.nodes_changed_since(facts.evaluated.cycle.budget.shares.state)
     if nodes is None:
         return None
-    queues = {now.queue for key, now in evaluation.cycle.decided.items() if _differs(previous.get(key), now)}
-    queues |= {previous[key].queue for key in snapshot.dirty_groups if key in previous}
-    queues |= {name for name in lines.keys() | facts.lines if lines.get(name) is not facts.lines.get(name)}
-    queues |= {*changed_keys(snapshot.queues, facts.snapshot.queues)}
-    queues |= {shares.tree.queues[node] for node in nodes if node != TOP}
-    return {node for name in queues if name in shares.tree.leaf for node in shares.tree.path(name)[-2:-1]}
+    names = {new.queue for key, new in evaluation.cycle.decisions.items() if _differs(previous.get(key), new)}
+    names |= {previous[key].queue for key in snapshot.dirty_groups if key in previous}
+    names |= {name for name in lines.keys() | facts.lines if lines.get(name) is not facts.lines.get(name)}
+    names |= {*changed_keys(snapshot.queues, facts.snapshot.queues)}
+    names |= {shares.tree.queues[node] for node in nodes if node != TOP}
+    return {node for name in names if name in shares.tree.leaf for node in shares.tree.path(name)[-2:-1]}
 
 
 class _QueueRequests:
-    """Node requests of some queues in one cycle. In the end, the headroom that they use is freed."""
+    """Node requests of some queues in one cycle. Requests use headroom, which is freed at the end."""
 
-    def __init__(
-        self, evaluation: Evaluation, decision_of: Callable[[GroupKey], GroupDecision | None]
-    ) -> None:
-        self.decision_of = decision_of
+    def __init__(self, evaluation: Evaluation, find: Callable[[GroupKey], GroupDecision | None]) -> None:
+        self.decision_of = find
         self._evaluation = evaluation
         self._budget: Budget = evaluation.cycle.budget
         self._queues = evaluation.cycle.snapshot.queues
@@ -172,14 +170,14 @@ class _QueueRequests:
         self._evaluation.reservations.free_all_headroom()  # groups with reserved headroom request nodes, too
         limited_queues = self._limited_queues(waiting)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited_queues}
-        sources = {queue: self._runs(waiting[queue]) for queue in limited_queues}
+        sources = {queue: self._equal_groups(waiting[queue]) for queue in limited_queues}
         lines = {queue: deque(islice(source, 1)) for queue, source in sources.items()}
         misfits = Counter[str]()
         for queue, line in TurnOrder(self._budget.shares, self._queues, lines, lambda run: run[0]):
             run = line.popleft()
             fitting = run[: self._use_headroom(run)]
-            has_spare = len(self._needed(run[0]).members) < len(run[0].waiting)  # such a run has one group
-            answers[queue] |= {group.key: self._with_spare(group) if has_spare else None for group in fitting}
+            has_spare = len(self._gang_need(run[0]).members) < len(run[0].waiting_pods)  # a run of one group
+            answers[queue] |= {group.key: self._requesters(group) if has_spare else None for group in fitting}
             misfits[queue] += len(fitting) < len(run)
             if misfits[queue] < _MAX_MISFITS:
                 line.extend(islice(sources[queue], 1))
@@ -199,7 +197,7 @@ class _QueueRequests:
             growth = {name: n - usage.get(name, 0) for name, n in (info.requested if info else {}).items()}
             growth = {name: max(n, 0) for name, n in growth.items()}
             is_short = any(
-                n > rest[name] for _, asks, rest in shares.headroom(queue, growth) for name, n in asks.items()
+                n > free[name] for _, need, free in shares.headroom(queue, growth) for name, n in need.items()
             )
             if is_short or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
                 short_nodes.update(shares.tree.path(queue)[-2:-1])
@@ -218,40 +216,40 @@ class _QueueRequests:
         if limits is None:
             return False
         for group in line:
-            for scope, added_counts, rest in self._budget.running.remaining(group, len(group.waiting)):
-                needs[scope].update(added_counts)
-                free[scope] = rest
+            for scope, added, free_counts in self._budget.running.remaining(group, len(group.waiting_pods)):
+                needs[scope].update(added)
+                free[scope] = free_counts
         short_scopes = {
             scope for scope, sums in needs.items() if any(n > free[scope][kind] for kind, n in sums.items())
         }
         self._short_scopes |= short_scopes
         return bool(short_scopes)
 
-    def _runs(self, line: Iterable[GroupInfo]) -> Iterator[Run]:
+    def _equal_groups(self, line: Iterable[GroupInfo]) -> Iterator[EqualGroups]:
         """Yield the groups of a line that may request nodes, in runs with equal needs."""
-        for _, equal_groups in groupby((group for group in line if self.may_ask(group.key)), self._need_key):
-            while run := [*islice(equal_groups, _MAX_RUN_LENGTH)]:
+        for _, groups in groupby((group for group in line if self.may_request(group.key)), self._need_key):
+            while run := [*islice(groups, _MAX_EQUAL_GROUPS)]:
                 yield run
 
-    def may_ask(self, key: GroupKey) -> bool:
+    def may_request(self, key: GroupKey) -> bool:
         """Return whether nodes would help existing pods of a group. A job requests nodes once it has pods."""
         decision, group = self.decision_of(key), self._evaluation.cycle.snapshot.groups.get(key)
-        if decision is None or group is None or not _would_help(decision):
+        if decision is None or group is None or not _needs_nodes(decision):
             return False
-        return any(not pod.is_expected for pod in group.waiting)
+        return any(not pod.is_expected for pod in group.waiting_pods)
 
     def _need_key(self, group: GroupInfo) -> tuple[object, ...]:
         """Return a key that is equal for groups that need the same headroom.
 
         A group with spare members has a key of its own.
         """
-        own_key = group.key if len(self._needed(group).members) < len(group.waiting) else ""
+        own_key = group.key if len(self._gang_need(group).members) < len(group.waiting_pods) else ""
         short = tuple(scope for scope, _ in self._budget.running.scopes(group) if scope in self._short_scopes)
-        return own_key, group.computed(_signature), short
+        return own_key, group.compute(_signature), short
 
-    def _needed(self, group: GroupInfo) -> Missing:
+    def _gang_need(self, group: GroupInfo) -> Missing:
         """Return the missing members that start together; none for a fully running group."""
-        decision = self.decision_of(group.key) if group.placed else None
+        decision = self.decision_of(group.key) if group.placed_pods else None
         if decision is not None and decision.verdict is Verdict.RUNNING:
             return _NO_MEMBERS
         return (
@@ -260,9 +258,9 @@ class _QueueRequests:
             else missing(group)
         )
 
-    def _use_headroom(self, run: Run) -> int:
+    def _use_headroom(self, run: EqualGroups) -> int:
         """Use headroom for as many groups of a run as possible. Return the number of these groups."""
-        need = self._needed(run[0])
+        need = self._gang_need(run[0])
         if not need.members:
             return len(run)
         fitting_count = min(self._count_fitting(run[0], need), len(run))
@@ -272,15 +270,16 @@ class _QueueRequests:
             self._budget.running.add(group, len(need.members))
         return fitting_count
 
-    def _with_spare(self, group: GroupInfo) -> tuple[Uid, ...] | None:
+    def _requesters(self, group: GroupInfo) -> tuple[Uid, ...] | None:
         """Return the members for which a group requests nodes.
 
         The result has the needed members, for which headroom is used already, and spare members within the
         headroom. None means all waiting members.
         """
-        decision, needed_pods = self.decision_of(group.key), self._needed(group).members
+        decision, needed_pods = self.decision_of(group.key), self._gang_need(group).members
         settled_uids = {pod.uid for pod in needed_pods} | (decision.plan.keys() if decision else set())
-        spare = [pod for pod in sorted(group.waiting, key=attrgetter("order")) if pod.uid not in settled_uids]
+        pods = sorted(group.waiting_pods, key=attrgetter("order"))
+        spare = [pod for pod in pods if pod.uid not in settled_uids]
         uids = [pod.uid for pod in needed_pods]
         for _, equal_pods in groupby(spare, lambda pod: pod.shape):
             pods = [*equal_pods]

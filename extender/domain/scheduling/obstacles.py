@@ -38,10 +38,10 @@ from extender.domain.snapshot.wholeness import Missing, missing, whole_at
 
 
 @computed_once
-def decision_of_state(group: GroupInfo) -> GroupDecision | None:
+def state_decision(group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that has ended, is terminating, or fully runs without waiting members.
 
-    Other objects do not change this decision. None means that the group must be evaluated.
+    This decision changes only if the group itself changes. None means that the group must be evaluated.
     """
     state = state_of(group)
     if state not in (State.ENDED, State.ENDING, State.FULLY_RUNNING, State.NEWLY_RUNNING):
@@ -51,12 +51,13 @@ def decision_of_state(group: GroupInfo) -> GroupDecision | None:
     return GroupDecision(group.key, group.queue, verdict, detail=ending_text(life), life=life)
 
 
-def decision_by_state(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def state_decision_now(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision that follows from the state of a group alone; None if the group must be evaluated.
 
-    The decision also records that all needed members have been on nodes for the grace period.
+    Unlike in `state_decision`, time counts: the decision also records that all needed members have been on
+    nodes for the grace period.
     """
-    decision = decision_of_state(group)
+    decision = state_decision(group)
     if decision is None or state_of(group) is not State.NEWLY_RUNNING:
         return decision
     instant = whole_at(group, cycle.limits.whole_grace)
@@ -79,15 +80,15 @@ def blocking_decision(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         return waiting_decision(group, Reason.QUEUE_NOT_FOUND, f"queue {group.queue} does not exist")
     if queue.fault:
         return waiting_decision(group, Reason.INVALID_SPEC, queue.fault)
-    if excess_text := _excess_constraints(group):
+    if excess_text := _excess_constraints_text(group):
         return waiting_decision(group, Reason.TOO_COMPLEX, excess_text)
     return _not_accepted_decision(cycle, group, queue) or _held_decision(group, queue.record)
 
 
 @computed_once
-def _excess_constraints(group: GroupInfo) -> str:
+def _excess_constraints_text(group: GroupInfo) -> str:
     """Return which constraints of a member exceed the limits of the evaluation, as text; empty if none."""
-    shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting)
+    shapes = ((pod.name, pod.shape.constraints.excess) for pod in group.waiting_pods)
     return next((f"pod {name} has {excess}" for name, excess in shapes if excess), "")
 
 
@@ -188,8 +189,8 @@ def _decision_out_of_line(cycle: Cycle, strategies: Strategies, group: GroupInfo
     if excess_text := capability_excess(cycle, group):
         return undo_decision(cycle, group) or excess_decision(group, excess_text)
     absent_text = missing(group).absent_text
-    if (group.is_on_nodes or not absent_text) and strategies.traverse_of(group).backs_off(group):
-        is_in_line = not absent_text and strategies.traverse_of(group).lets_none_pass(group)
+    if (group.is_on_nodes or not absent_text) and strategies.strategy_of(group).backs_off(group):
+        is_in_line = not absent_text and strategies.strategy_of(group).lets_none_pass(group)
         return None if is_in_line else back_off(cycle, group)
     if group.is_on_nodes and (decision := undo_decision(cycle, group)) is not None:
         return decision
@@ -301,7 +302,7 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     - a resource that no node has, to the whole request,
     - constraints that no node meets even alone, to all constraints together.
     """
-    nodes, constraints, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_offers
+    nodes, constraints, offers = cycle.snapshot.nodes, shape.constraints, cycle.largest_allocatable
     missing_names = sorted(name for name, n in shape.requests.items() if n > 0 >= offers.get(name, 0))
     if offers and missing_names:  # without nodes, all resources are lacking
         classes = list(filter(counts_in_queues, missing_names))  # instead of selectors of their devices
@@ -317,8 +318,8 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     if constraints.node_terms:
         term_shape = Shape({}, Constraints((), constraints.node_terms, (Toleration(operator="Exists"),)))
         or_claim = " or a ResourceClaim" if b"metadata.name" in constraints.node_terms else ""
-        affinity = f"what the required node affinity{or_claim} asks for ({_to_text(constraints.node_terms)})"
-        is_met_by_demand[affinity] = bool(nodes.suitable_rows(term_shape).any())
+        text = f"what the required node affinity{or_claim} asks for ({_terms_text(constraints.node_terms)})"
+        is_met_by_demand[text] = bool(nodes.suitable_rows(term_shape).any())
     if (part := shape.suits.part) is not None:
         any_shape = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
         labels = listed([f"{key}={value}" for key, value in part.labels], _MAX_LISTED)
@@ -336,7 +337,7 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     return f"no node has all at once: {listed(all_demands, _MAX_LISTED)}"
 
 
-def _to_text(node_terms: bytes) -> str:
+def _terms_text(node_terms: bytes) -> str:
     """Return the terms of a node affinity as text for users."""
     texts: list[str] = []
     for term in msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm]):

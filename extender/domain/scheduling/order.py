@@ -80,15 +80,15 @@ class Traverse:
         """Return the sort key of a group in its queue."""
         priority = float(-group.priority)
         if self._queue.ageing:
-            priority += self._queue.ageing * group.computed(_created_at) / _HOUR_SECONDS
+            priority += self._queue.ageing * group.compute(_created_at) / _HOUR_SECONDS
         rotation = self._rotation_of(group) if self.has_turns(group) else 0
-        return not self.is_high(group), rotation, self.usage_of_user(group), priority, *group.age
+        return not self.has_high_priority(group), rotation, self.usage_of_user(group), priority, *group.age
 
     def usage_of_user(self, group: GroupInfo) -> float:
         """Return the recent usage of the group's user, if the strategy orders groups by usage."""
         return 0.0
 
-    def is_high(self, group: GroupInfo) -> bool:
+    def has_high_priority(self, group: GroupInfo) -> bool:
         """Return whether a group has high priority. Such groups precede all other groups."""
         return True
 
@@ -141,7 +141,7 @@ class Rotation(Traverse):
 
 
 class Mixed(Traverse):
-    def is_high(self, group: GroupInfo) -> bool:
+    def has_high_priority(self, group: GroupInfo) -> bool:
         """Return whether the group's priority, raised by ageing, has reached the queue's threshold.
 
         If ageing will raise it to the threshold later, request a cycle at that time.
@@ -154,10 +154,10 @@ class Mixed(Traverse):
         return gain > 0 and self._cycle.is_due(created_at + lacking_points * _HOUR_SECONDS / gain)
 
     def lets_none_pass(self, group: GroupInfo) -> bool:
-        return self.is_high(group)
+        return self.has_high_priority(group)
 
     def has_turns(self, group: GroupInfo) -> bool:
-        return not self.is_high(group)
+        return not self.has_high_priority(group)
 
     def may_be_inadmissible(self, group: GroupInfo) -> bool:
         return not self._queue.ageing  # with ageing, time alone can give a group high priority
@@ -185,7 +185,7 @@ class Strategies:
         self._cycle = cycle
         self._strategy_by_queue: dict[str, Traverse] = {}
 
-    def traverse_of(self, group: GroupInfo) -> Traverse:
+    def strategy_of(self, group: GroupInfo) -> Traverse:
         """Return the strategy of the group's queue."""
         if group.queue not in self._strategy_by_queue:
             queue = self._cycle.snapshot.queues[group.queue].record
@@ -195,7 +195,7 @@ class Strategies:
 
     def rank(self, group: GroupInfo) -> Rank:
         """Return the sort key of a group in its queue."""
-        return self.traverse_of(group).rank(group)
+        return self.strategy_of(group).rank(group)
 
     def rotation_of(self, group: GroupInfo) -> int:
         """Return the rotation in which a group has its next turn.
@@ -219,11 +219,11 @@ class Strategies:
 
 def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
     """Record on the decision of each group its next rotation. This cycle has evaluated all `groups`."""
-    rotating = [group for group in groups if strategies.traverse_of(group).has_turns(group)]
+    rotating = [group for group in groups if strategies.strategy_of(group).has_turns(group)]
     for line in lines_by_queue(rotating, lambda group: group, strategies.rank).values():
         is_passed = False
         for group in reversed(line):
-            decision = cycle.decided[group.key]
+            decision = cycle.decisions[group.key]
             is_start = decision.verdict is Verdict.STARTING
             loses_turn = is_passed and not is_start and decision.reservation is None
             rotation = strategies.rotation_of(group) + loses_turn
@@ -309,7 +309,7 @@ class TurnOrder(Generic[T]):
 
     def _equal_share(self, turn: Turn, sibling: Turn) -> tuple[float, Turn]:
         """Return the share up to which a queue precedes a sibling, and the queue's turn at that share."""
-        match _fair_share(self._shares, self._queues, turn.node):
+        match _fair_share_mode(self._shares, self._queues, turn.node):
             case keys.HISTORICAL:
                 max_share = sibling.due - self._shares.recent_usage(turn.node)
                 return max_share, turn._replace(due=sibling.due, share=max_share)
@@ -340,7 +340,7 @@ def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -
     info = queues.get(shares.tree.queues[node])
     priority = -info.record.priority if info is not None and not shares.tree.is_extra_leaf(node) else 0
     share = shares.relative_share(node)
-    match _fair_share(shares, queues, node):
+    match _fair_share_mode(shares, queues, node):
         case keys.HISTORICAL:
             return priority, share + shares.recent_usage(node), 0.0
         case keys.INSTANT:
@@ -348,7 +348,7 @@ def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -
     return priority, max(share, 1.0), shares.recent_usage(node)
 
 
-def _fair_share(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> str:
+def _fair_share_mode(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> str:
     """Return the `fairShare` of a queue's parent: how the queue and its siblings take turns."""
     parent = queues.get(shares.tree.queues[shares.tree.parents[node]])
     return parent.record.fair_share if parent is not None else ""

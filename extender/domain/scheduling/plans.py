@@ -24,7 +24,7 @@ from extender.domain.placement.planner import Holding
 from extender.domain.queues.flavors import Flavor
 from extender.domain.scheduling.budget import Budget
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import by_role, choose, on_nodes_of
+from extender.domain.scheduling.flavors import by_role, choose_flavors, limit_to_flavor
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.wholeness import Missing, members_to_replace, missing
 
@@ -38,7 +38,7 @@ class ActivePlan(msgspec.Struct):
 
     group: GroupInfo
     plan: dict[Uid, str]  # valid nodes, and nodes added in this cycle; all their capacity is allocated
-    bad_nodes: dict[Uid, str]  # nodes that the scheduler did not use, by member
+    rejected_nodes: dict[Uid, str]  # nodes that the scheduler did not use, by member
     pods_left: Sequence[PodRecord]  # members that had no valid node when the cycle began
     reason: Reason | None = None  # why the next unplanned member does not start
     detail: str = ""
@@ -77,20 +77,20 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
             if not all_fit:
                 plan = budget.planner.allocate_on_nodes(holding.pods)
                 unplanned_pods = (*(pod for pod, _ in holding.pods if pod.uid not in plan), *unplanned_pods)
-            if placeholders := group.computed(_placeholders):
+            if placeholders := group.compute(_placeholders):
                 plan, unplanned_pods = _within_share(budget, group, plan, unplanned_pods)
             if group.spec.min_resources and group.is_whole:
                 plan, unplanned_pods = _within_ceilings(budget, group, plan, unplanned_pods)
             requests = holding.requests if plan is holding.plan else None
-            budget.count(group, plan, requests, len(plan.keys() - placeholders))
-            budget.window.add(group, len(group.assumed))
+            budget.count_members(group, plan, requests, len(plan.keys() - placeholders))
+            budget.window.add(group, len(group.assumed_pods))
             active_plans.append(ActivePlan(group, plan, rejected_nodes, unplanned_pods))
     return active_plans
 
 
 def _valid_plan(cycle: Cycle, group: GroupInfo) -> ValidPlan:
     """Return the holding that a group keeps, and the nodes that the scheduler rejected, by member."""
-    holding, unused_nodes = group.computed(_holding), group.computed(_longest_unused)
+    holding, unused_nodes = group.compute(_holding), group.compute(_oldest_unused_nodes)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
         # A node whose labels have changed may no longer have a flavor of the queue.
         outside_uids = {pod.uid for pod, node in holding.pods if flavors.flavor_on(group.queue, node) is None}
@@ -99,7 +99,7 @@ def _valid_plan(cycle: Cycle, group: GroupInfo) -> ValidPlan:
         return group, holding, {}
     rejected_nodes: dict[Uid, str] = {}
     for pod, node in holding.pods:
-        if (node_state := _unused_since(group, pod)) is not None and _is_overdue(cycle, group, node_state):
+        if (unused_node := _unused_node(group, pod)) is not None and _is_overdue(cycle, group, unused_node):
             rejected_nodes[pod.uid] = node
     for pod, node in holding.pods:
         if pod.uid in rejected_nodes:
@@ -109,7 +109,7 @@ def _valid_plan(cycle: Cycle, group: GroupInfo) -> ValidPlan:
 
 def _placeholders(group: GroupInfo) -> frozenset[Uid]:
     """Return the expected members that only reserve capacity. No pod is in flight to their nodes."""
-    return frozenset(pod.uid for pod in group.waiting if pod.reserved_for)
+    return frozenset(pod.uid for pod in group.waiting_pods if pod.reserved_for)
 
 
 def _within_share(
@@ -120,13 +120,13 @@ def _within_share(
     Placeholders for minResources that exceed the queue's share are left out of the plan. They start last,
     like elastic members, so that they withhold no capacity from groups within their share.
     """
-    placeholders = [pod for pod in group.waiting if pod.is_for_min_resources and pod.uid in plan]
+    placeholders = [pod for pod in group.waiting_pods if pod.is_for_min_resources and pod.uid in plan]
     excluded_plan = {pod.uid: plan[pod.uid] for pod in placeholders}
     if not (excluded_plan and group.is_whole):
         return plan, pods_left
     if not budget.shares.is_above_share(group.queue, budget.requests(group, excluded_plan)):
         return plan, pods_left
-    budget.planner.unplace(group.waiting, excluded_plan)
+    budget.planner.unplace(group.waiting_pods, excluded_plan)
     return {uid: node for uid, node in plan.items() if uid not in excluded_plan}, (*pods_left, *placeholders)
 
 
@@ -138,12 +138,12 @@ def _within_ceilings(
     Members take over capacity that was reserved for minResources, but may request more than minResources
     lists. If the joining members of the plan exceed a ceiling, they are left out of the plan.
     """
-    joining_pods = [pod for pod in group.waiting if pod.uid in plan and not pod.reserved_for]
-    outsiders = {pod.uid: plan[pod.uid] for pod in joining_pods}
-    if not outsiders or not budget.shares.ceiling_excess(group.queue, budget.requests(group, outsiders)):
+    joining_pods = [pod for pod in group.waiting_pods if pod.uid in plan and not pod.reserved_for]
+    excluded = {pod.uid: plan[pod.uid] for pod in joining_pods}
+    if not excluded or not budget.shares.ceiling_excess(group.queue, budget.requests(group, excluded)):
         return plan, unplanned_pods
-    budget.planner.unplace(group.waiting, outsiders)
-    return {uid: node for uid, node in plan.items() if uid not in outsiders}, (*unplanned_pods, *joining_pods)
+    budget.planner.unplace(group.waiting_pods, excluded)
+    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned_pods, *joining_pods)
 
 
 def _holding(group: GroupInfo) -> Holding:
@@ -153,16 +153,17 @@ def _holding(group: GroupInfo) -> Holding:
     must start.
     """
     if group.is_whole or group.is_whole_as_before:
-        members: Sequence[PodRecord] = group.waiting
+        members: Sequence[PodRecord] = group.waiting_pods
     else:
         members = (members_to_replace(group) if group.has_fully_run else missing(group)).members
-    assumed_uids = {pod.uid for pod, _ in group.assumed}
+    assumed_uids = {pod.uid for pod, _ in group.assumed_pods}
     pods_to_place = [pod for pod in members if pod.uid not in assumed_uids]
-    planned_pods = [(pod, group.planned[pod.uid]) for pod in pods_to_place if pod.uid in group.planned]
-    return Holding(planned_pods, [pod for pod in pods_to_place if pod.uid not in group.planned])
+    nodes = group.planned_nodes
+    planned_pods = [(pod, nodes[pod.uid]) for pod in pods_to_place if pod.uid in nodes]
+    return Holding(planned_pods, [pod for pod in pods_to_place if pod.uid not in nodes])
 
 
-class Unused(NamedTuple):
+class UnusedNode(NamedTuple):
     """State of a planned node that the scheduler has not used."""
 
     since: float
@@ -171,8 +172,8 @@ class Unused(NamedTuple):
     was_refused: bool  # whether it refused the pod before, so that an equal refusal would be invisible
 
 
-def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
-    """Return since when the scheduler could have used a planned node.
+def _unused_node(group: GroupInfo, pod: PodRecord) -> UnusedNode | None:
+    """Return the state of a pod's planned node that the scheduler could have used, but did not.
 
     None means that the scheduler could not use the node yet.
     """
@@ -181,24 +182,24 @@ def _unused_since(group: GroupInfo, pod: PodRecord) -> Unused | None:
         return None
     is_refused = attempt.refused_at is not None
     unused_since = attempt.shown_at if attempt.refused_at is None else attempt.refused_at
-    return Unused(unused_since, is_refused, attempt.was_asked_again, was_refused=bool(pod.unschedulable))
+    return UnusedNode(unused_since, is_refused, attempt.was_asked_again, was_refused=bool(pod.unschedulable))
 
 
-def _longest_unused(group: GroupInfo) -> tuple[Unused, ...]:
+def _oldest_unused_nodes(group: GroupInfo) -> tuple[UnusedNode, ...]:
     """Return the oldest unused node of each kind.
 
     No other node of the kind can be overdue before the oldest.
     """
-    unused_nodes = [_unused_since(group, pod) for pod, _ in group.computed(_holding).pods]
+    unused_nodes = [_unused_node(group, pod) for pod, _ in group.compute(_holding).pods]
     ordered_nodes = sorted((node for node in unused_nodes if node is not None), reverse=True)
     return tuple({node[1:]: node for node in ordered_nodes}.values())
 
 
-def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
+def _is_overdue(cycle: Cycle, group: GroupInfo, unused: UnusedNode) -> bool:
     """Return whether the scheduler's time to use a planned node is over.
 
-    A repeated refusal ends this time at once, unless a pod has just left a node, since the scheduler may not
-    have seen yet that the pod has left.
+    A repeated refusal ends this time at once. However, if a pod has just left a node, the scheduler may not
+    know this yet, so the time does not end at once.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
     asked_at = attention.since(unused.since)  # first time that the scheduler asked for other pods since
@@ -216,27 +217,30 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, unused: Unused) -> bool:
     return unused.was_refused and cycle.is_due(begins_at + _SILENT_FACTOR * grace)
 
 
-def all_if_flavors_fit(
+def pods_with_flavors(
     budget: Budget, group: GroupInfo, pods: Sequence[PodRecord], plan: Mapping[Uid, str]
 ) -> list[PodRecord] | None:
-    """Return all of `pods`, bound to flavors. None means that a role has no flavor that fits."""
+    """Return all of `pods`, each limited to nodes of its flavor.
+
+    None means that a role has no flavor that fits.
+    """
     if not budget.flavors.flavors_of(group.queue):
         return list(pods)
 
-    def lacks_capacity(need: Missing) -> tuple[Reason, str] | None:
+    def why_not(need: Missing) -> tuple[Reason, str] | None:
         return None if budget.planner.could_place(need) else (Reason.NO_ROOM, "")
 
-    choice = choose(budget.flavors, group, pods, plan, borrows=True, lacks_capacity=lacks_capacity)
-    return None if choice.tried else list(choice.wanted.members)
+    choice = choose_flavors(budget.flavors, group, pods, plan, borrows=True, why_no_capacity=why_not)
+    return None if choice.obstacles else list(choice.need.members)
 
 
 def first_within_flavors(
-    budget: Budget, group: GroupInfo, pods: Iterable[PodRecord], role_flavors: dict[str, Flavor], lends: bool
+    budget: Budget, group: GroupInfo, pods: Iterable[PodRecord], flavor_map: dict[str, Flavor], borrows: bool
 ) -> tuple[list[PodRecord], str]:
     """Return the first of `pods` of each role that flavors admit, and the obstacle of the other pods as text.
 
-    Each pod may only use nodes of one flavor. `role_flavors` has the flavor of each role with members. The
-    function adds the flavors that it finds for other roles.
+    Each pod may only use nodes of one flavor. `flavor_map` has the flavor of each role with members. The
+    function adds the flavors that it finds for other roles to `flavor_map`.
     """
     flavors, queue = budget.flavors, group.queue
     if not flavors.flavors_of(queue):
@@ -245,22 +249,22 @@ def first_within_flavors(
     requests: dict[str, dict[str, int]] = {}
     obstacle_text = ""
     for role, role_pods in by_role(group, pods).items():
-        flavor = role_flavors.get(role)
+        flavor = flavor_map.get(role)
         for candidate in flavors.flavors_of(queue) if flavor is None else ():
-            first_pod = on_nodes_of(candidate, role_pods[:1])
+            first_pod = limit_to_flavor(candidate, role_pods[:1])
             is_admitted = not candidate.refuses([first_pod[0].shape]) and flavors.first_within_limits(
-                queue, candidate, first_pod, {}, lends
+                queue, candidate, first_pod, {}, borrows
             )
             if is_admitted and budget.planner.could_place(Missing((first_pod[0],))):
                 flavor = candidate
                 break
         if flavor is None or flavor.refuses([role_pods[0].shape]):
             continue
-        role_flavors[role] = flavor
+        flavor_map[role] = flavor
         admitted_pods = flavors.first_within_limits(
-            queue, flavor, role_pods, requests.setdefault(flavor.name, {}), lends
+            queue, flavor, role_pods, requests.setdefault(flavor.name, {}), borrows
         )
-        joining_pods += on_nodes_of(flavor, admitted_pods)
+        joining_pods += limit_to_flavor(flavor, admitted_pods)
         if len(admitted_pods) < len(role_pods):
             obstacle_text = f"flavor {flavor.name} of queue {queue} is used up"
     return joining_pods, obstacle_text

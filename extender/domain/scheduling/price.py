@@ -33,7 +33,7 @@ _CHECK_SECONDS = 10.0  # seconds between two checks of losses
 
 
 class CheckTimes(NamedTuple):
-    """Times of the last and next check of whether evictions for a group are worth their price."""
+    """Times of the last and the next check whether the evictions for a group are worth their price."""
 
     last_at: float
     next_at: float  # infinite if the price no longer matters
@@ -80,17 +80,17 @@ class Price:
     def loss(self, picks: Sequence[Pick]) -> Loss:
         """Return the loss by these evictions."""
         is_whole = len(picks) == 1 and picks[0].pods is picks[0].eviction_unit.pods
-        whole_pick = picks[0].eviction_unit if is_whole else None
-        if whole_pick is not None and whole_pick in self._losses:
-            return self._losses[whole_pick]
+        whole_unit = picks[0].eviction_unit if is_whole else None
+        if whole_unit is not None and whole_unit in self._losses:
+            return self._losses[whole_unit]
         lost_work, pod_count = 0.0, 0
         for pick in picks:
             run = pick.eviction_unit.run
             lost_work += self.part_of_cluster(pick.requests) * (self.lost_seconds(run) + run.lost_seconds)
             pod_count += len(pick.pods)
         loss = Loss(lost_work, self.part_of_cluster(total(pick.requests for pick in picks)), pod_count)
-        if whole_pick is not None:
-            self._losses[whole_pick] = loss
+        if whole_unit is not None:
+            self._losses[whole_unit] = loss
         return loss
 
     def missed_work(self, group: GroupInfo, need: Missing) -> float:
@@ -104,8 +104,8 @@ class Price:
         An empty text means that the victims may be evicted. Otherwise, the method requests a cycle for the
         time when the result can change.
         """
-        snapshot, rules = self._cycle.snapshot, self._rules(group)
-        lost_work, end, latest_at = self.loss(picks).work, self._end(picks), self.latest_at(group)
+        snapshot, rules = self._cycle.snapshot, self._preemption_rules(group)
+        lost_work, end, latest_at = self.loss(picks).work, self._expected_end(picks), self.latest_at(group)
         seconds_left = end - self.checked_at
         ends_soon = (seconds_left <= rules.after or end <= latest_at) and end <= self._spared_until(group)
         if lost_work > rules.patience * self.missed_work(group, need) and latest_at > snapshot.now:
@@ -121,7 +121,7 @@ class Price:
         self._cycle.request_cycle_at(self.checked_at + _CHECK_SECONDS)
         return text
 
-    def _end(self, picks: Sequence[Pick]) -> float:
+    def _expected_end(self, picks: Sequence[Pick]) -> float:
         """Return when the last of these victims is expected to end without an eviction.
 
         The time is infinite if it is unknown, or if a victim runs longer than expected.
@@ -138,14 +138,14 @@ class Price:
 
     def latest_at(self, group: GroupInfo) -> float:
         """Return the time from which capacity is reclaimed for a group at any price."""
-        rules, begin = self._rules(group), self._waits_since(group)
+        rules, begin = self._preemption_rules(group), self._waits_since(group)
         return self._cycle.snapshot.instant(begin) + max(rules.at_most, rules.after) if begin else -inf
 
     def _spared_until(self, group: GroupInfo) -> float:
         """Return the time from which victims are evicted even if they are expected to end soon."""
-        return self.latest_at(group) + self._rules(group).at_most
+        return self.latest_at(group) + self._preemption_rules(group).at_most
 
-    def _rules(self, group: GroupInfo) -> PreemptionRules:
+    def _preemption_rules(self, group: GroupInfo) -> PreemptionRules:
         """Return the preemption rules of the group's queue."""
         return self._cycle.snapshot.queues[group.queue].record.preemption
 

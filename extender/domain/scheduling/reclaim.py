@@ -28,9 +28,9 @@ from extender.domain.placement.planner import PlannedPod
 from extender.domain.placement.victim_search import Found, Search
 from extender.domain.queues.records import Reclaimed, ReclaimKey
 from extender.domain.scheduling.backoff import fail
-from extender.domain.scheduling.consolidation import UnchangedShares, are_homes_usable, find_with_homes
+from extender.domain.scheduling.consolidation import UnchangedShares, are_homes_usable, find_units_with_homes
 from extender.domain.scheduling.cycle import Cycle, Guard
-from extender.domain.scheduling.flavors import on_nodes_of
+from extender.domain.scheduling.flavors import limit_to_flavor
 from extender.domain.scheduling.lending import Lending, VictimShares
 from extender.domain.scheduling.obstacles import waiting_decision
 from extender.domain.scheduling.price import Price, equal_need_key
@@ -67,12 +67,12 @@ _EVICTION_TEXTS = {
 _SLOW = "it is being deleted, and others wait for its capacity"
 
 
-def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupInfo]:
+def reserve_reclaimed(cycle: Cycle, waiting_groups: Iterable[GroupInfo]) -> list[GroupInfo]:
     """Reserve the planned capacity of each continuing reclaim, and start the groups that fit now.
 
     Return the groups that are still to be evaluated.
     """
-    groups, budget = list(waiting), cycle.budget
+    groups, budget = list(waiting_groups), cycle.budget
     reserving_groups: list[GroupInfo] = []
     for group in groups:
         if group.key in cycle.reclaims:
@@ -87,7 +87,7 @@ def reserve_reclaimed(cycle: Cycle, waiting: Iterable[GroupInfo]) -> list[GroupI
             cycle.record(_continue_reclaim(cycle, group))
         if cycle.is_broken(group):
             budget.free_plan(group, cycle.reclaims[group.key].plan)
-    return [group for group in groups if group.key not in cycle.decided]
+    return [group for group in groups if group.key not in cycle.decisions]
 
 
 def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
@@ -105,18 +105,18 @@ def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
     - No eviction of a victim is refused, and the new nodes of moved pods are still usable.
     - The group's queue stays within its share, unless each victim has one of `_CAUSES_ABOVE_SHARE`.
     """
-    reclaim, nodes, spared = cycle.reclaims[group.key], cycle.snapshot.nodes, cycle.snapshot.refused_evictions
+    reclaim, refused_uids = cycle.reclaims[group.key], cycle.snapshot.refused_evictions
     if reclaim.plan.keys() != {pod.uid for pod in need.members} or not group.preempts:
         return False
     for pod in need.members:
-        row = nodes.row_of.get(reclaim.plan[pod.uid])
-        if row is None or not nodes.suitable_rows(pod.shape)[row]:
+        row = cycle.snapshot.nodes.row_of.get(reclaim.plan[pod.uid])
+        if row is None or not cycle.snapshot.nodes.suitable_rows(pod.shape)[row]:
             return False
     if any(would_be_split(cycle, key) for key in {victim.group for victim in reclaim.victims}):
         return False
     if has_broken_gang(cycle, reclaim):
         return True  # the remaining members of a broken gang are evicted, too
-    if any(victim.uid in spared for victim in reclaim.victims) or not are_homes_usable(cycle, reclaim):
+    if any(victim.uid in refused_uids for victim in reclaim.victims) or not are_homes_usable(cycle, reclaim):
         return False
     if all(victim.cause in _CAUSES_ABOVE_SHARE for victim in reclaim.victims):
         return True
@@ -125,14 +125,14 @@ def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
     leaving_pods: list[PlannedPod] = []
     for other_group in cycle.snapshot.groups.values():
         if other_group.queue == queue:
-            pods_on_nodes = (pod for pod in other_group.placed if pod.holds_capacity)
+            pods_on_nodes = (pod for pod in other_group.placed_pods if pod.holds_capacity)
             victims = (pod for pod in pods_on_nodes if pod.uid in cycle.group_by_victim)
             leaving_pods += ((pod, pod.node) for pod in (*other_group.departing_pods, *victims))
     leaving_requests = cycle.budget.flavors.requests(leaving_pods)
     shares.add(queue, leaving_requests, times=-1)
-    is_above = shares.is_above_share(queue, _planned_requests(cycle, group, reclaim))
+    exceeds_share = shares.is_above_share(queue, _planned_requests(cycle, group, reclaim))
     shares.add(queue, leaving_requests)
-    return not is_above
+    return not exceeds_share
 
 
 def _planned_requests(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> Resources:
@@ -190,11 +190,11 @@ def _place(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> dict[Uid, str] |
     for pod in need.members:  # each pod may only use nodes of its planned flavor
         node = reclaim.plan[pod.uid]
         flavor = budget.flavors.flavor_on(group.queue, node)
-        planned_pods.append((on_nodes_of(flavor, [pod])[0] if flavor is not None else pod, node))
+        planned_pods.append((limit_to_flavor(flavor, [pod])[0] if flavor is not None else pod, node))
     checkpoint = budget.journal.checkpoint()
     plan = budget.planner.allocate_on_nodes(planned_pods)
     if len(plan) == len(planned_pods):
-        budget.count(group, plan)
+        budget.count_members(group, plan)
         return plan
     budget.journal.roll_back(checkpoint)
     return None if budget.flavors.flavors_of(group.queue) else budget.place(group, need.members)
@@ -209,45 +209,45 @@ def _evict(cycle: Cycle, group: GroupInfo, reclaim: Reclaim) -> None:
             cycle.evictions[victim.uid] = Eviction(victim, why)
 
 
-class Starving(NamedTuple):
+class StarvingGroups(NamedTuple):
     """Groups that look for victims.
 
-    If the first group of a kind finds no victims, the other groups of the kind do not search for victims.
+    If the first group of a kind finds no victims, the cycle does not search for victims of the others.
     """
 
-    first: Mapping[object, GroupInfo]  # first and longest waiting group of each kind that may have victims
-    no_victims: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
-    may_find: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether victims may exist
+    by_kind: Mapping[object, GroupInfo]  # first group of each kind, and its longest waiting group
+    victimless: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
+    has_victims: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether victims may exist
 
 
-NONE_STARVES = Starving({}, {}, lambda *_: False)
+NONE_STARVES = StarvingGroups({}, {}, lambda *_: False)
 
 
-def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -> Starving:
+def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -> StarvingGroups:
     """Find victims for starved groups, in a bounded number of searches.
 
     Groups are ordered by the priority and the share of their queue, then by their order in the queue.
     """
-    slots, candidates = cycle.limits.max_reclaims - len(cycle.reclaims), Candidates(cycle)
+    limit, candidates = cycle.limits.max_reclaims - len(cycle.reclaims), Candidates(cycle)
     groups = _starved_groups(cycle)
     if groups or cycle.reclaims:
         cycle.evictions |= {each.uid: Eviction(each, _SLOW, is_slow=True) for each in slow_victims(cycle)}
     idlers = {(group.queue, group.priority): group for group in groups if not candidates.may_exist_for(group)}
     seeking_groups = [group for group in groups if (group.queue, group.priority) not in idlers]
     longest = _longest_waiting(seeking_groups)
-    first_by_kind = _first_of_kinds(cycle, seeking_groups)
+    first_by_kind = _first_by_kind(cycle, seeking_groups)
     first_by_kind |= {(each, "longest"): group for each, group in longest.items()}
-    result = Starving(first_by_kind, idlers, candidates.may_exist_for)
+    result = StarvingGroups(first_by_kind, idlers, candidates.may_exist_for)
     shares, queues = cycle.budget.shares, cycle.snapshot.queues
     ranks = {
         queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
         for queue in {group.queue for group in seeking_groups}
     }
     searchers = [group for group in seeking_groups if group.preempts and not reservations.is_limited(group)]
-    if searchers and slots > 0:
+    if searchers and limit > 0:
         searchers.sort(key=lambda group: (ranks[group.queue], group.order))
         checkpoint = cycle.budget.journal.checkpoint()
-        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(searchers, slots)
+        _Searches(cycle, lending, reservations, candidates, Price(cycle, longest)).search(searchers, limit)
         cycle.budget.journal.roll_back(checkpoint)
     return result
 
@@ -259,7 +259,7 @@ def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     without missing members gets no reclaim.
     """
     starving_groups: list[GroupInfo] = []
-    for key, decision in list(cycle.decided.items()):
+    for key, decision in list(cycle.decisions.items()):
         waits = decision.verdict is Verdict.WAITING and decision.reclaim is None
         if waits and decision.reason in _STARVING_REASONS:
             group = cycle.snapshot.groups[key]
@@ -273,7 +273,7 @@ def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     return starving_groups
 
 
-def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
+def _first_by_kind(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
     """Return the first group of each kind.
 
     Groups of one kind are in the same queue with the same priority, and lack the same capacity for the same
@@ -282,7 +282,7 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
     """
     first_by_kind: dict[object, GroupInfo] = {}
     for group in groups:
-        limits_key, reason = cycle.budget.running.class_key(group), cycle.decided[group.key].reason
+        limits_key, reason = cycle.budget.running.class_key(group), cycle.decisions[group.key].reason
         needs = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits_key
         kind = group.key if group.history.reclaim_times else (needs, refused_namespace(cycle, group))
         if kind not in first_by_kind or group.order < first_by_kind[kind].order:
@@ -291,7 +291,7 @@ def _first_of_kinds(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, G
 
 
 def turn_order(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo], int]:
-    """Return groups in the order of their next turns, and the number of steps in which each has a turn.
+    """Return groups in the order of their next turns, and the number of steps until each has had a turn.
 
     The turns begin at `step`. All namespaces of all queues get the same number of turns. Therefore, a tenant
     with many kinds of groups delays only its own groups.
@@ -309,7 +309,10 @@ def turn_order(groups: Sequence[GroupInfo], step: int) -> tuple[list[GroupInfo],
 
 
 def _longest_waiting(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
-    """Return the group with the longest wait for each need, but a group that preempts before any other."""
+    """Return the longest waiting group for each need.
+
+    Groups that may preempt come before all other groups.
+    """
     longest_by_need: dict[object, GroupInfo] = {}
     for group in groups:
         longest_group = longest_by_need.setdefault(equal_need_key(group), group)
@@ -331,7 +334,7 @@ class _Searches:
         self._price = price
         candidates.latest = price.latest_at
         self._failed_kinds: set[object] = set()  # kinds of groups without a result
-        decisions, reclaims = cycle.decided, cycle.reclaims.items()
+        decisions, reclaims = cycle.decisions, cycle.reclaims.items()
         reserving_reclaims = [
             reclaim for key, reclaim in reclaims if key in decisions and decisions[key].reclaim is reclaim
         ]
@@ -363,21 +366,21 @@ class _Searches:
                 causes = tuple(chain.from_iterable(_cause_sets(self._cycle, group, missing(group))))
                 if self._candidates.may_exist_for(group, causes):
                     searching_groups.append(group)
-        first = {group.key for group in _first_of_kinds(self._cycle, searching_groups).values()}
-        kinds = [group for group in searching_groups if group.key in first]  # the first group of each kind
-        n_steps = 0
+        first_keys = {group.key for group in _first_by_kind(self._cycle, searching_groups).values()}
+        kinds = [group for group in searching_groups if group.key in first_keys]  # the first of each kind
+        steps = 0
         if len(kinds) > _MAX_FAILED_SEARCHES:  # each cycle tries the first kinds; the others take turns
-            rotation, n_steps = turn_order(kinds[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
+            rotation, steps = turn_order(kinds[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
             searching_groups = [*kinds[:_TURN_COUNT], *rotation]
         for group in searching_groups:
             if open_count <= 0:
                 return
             if len(self._failed_kinds) > _MAX_FAILED_SEARCHES:
                 # Each second, other groups have a turn, until all have had a turn since the last change.
-                time, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
+                now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(each.last_at for each in times)))
-                if (time - changed_at) * _TURN_COUNT < n_steps:
-                    self._cycle.request_cycle_at(time + 1.0)
+                if (now - changed_at) * _TURN_COUNT < steps:
+                    self._cycle.request_cycle_at(now + 1.0)
                 elif (next_at := min(each.next_at for each in times)) < inf:
                     self._cycle.request_cycle_at(next_at)
                 return
@@ -390,14 +393,14 @@ class _Searches:
         kind = equal_need_key(group), refused_namespace(cycle, group)
         if kind in self._failed_kinds:
             return False
-        own_queue_gives = True
+        has_own_victims = True
         for causes in _cause_sets(cycle, group, need):
             may_cross = EvictionCause.RECLAIM in causes
-            if may_cross and not own_queue_gives:
+            if may_cross and not has_own_victims:
                 continue  # its own queue must lose capacity, too, so other queues alone do not help
             eviction_units = self._candidates.units_for(group, causes)
             must_move = EvictionCause.CONSOLIDATE in causes
-            own_queue_gives = bool(eviction_units) or must_move
+            has_own_victims = bool(eviction_units) or must_move
             if not (eviction_units or (may_cross and self._is_any_departing)):
                 continue
             if (found_victims := self._search(eviction_units, group, need, may_cross, must_move)) is None:
@@ -405,10 +408,10 @@ class _Searches:
             if not (delay_text := self._price.why_not_yet(group, need, found_victims.picks)):
                 self._begin(group, found_victims)
                 return True
-            cycle.record(replace(cycle.decided[group.key], price=delay_text))
+            cycle.record(replace(cycle.decisions[group.key], price=delay_text))
         self._failed_kinds.add(kind)
         if self._candidates.spared:
-            cycle.record(replace(cycle.decided[group.key], spared=self._candidates.spared))
+            cycle.record(replace(cycle.decisions[group.key], spared=self._candidates.spared))
         return False
 
     def _search(
@@ -430,12 +433,12 @@ class _Searches:
         """
         journal = self._cycle.budget.journal
         for assignment in self._cycle.budget.flavors.assignments(group, need):
-            bound = assignment.members
+            wanted = assignment.members
             planner = self._base_planner.clone()
             planner.unplace(need.members, self._lending.reserved_for(group))
             self._reservations.free_own_capacity(group, planner)
-            available = planner.capacity.sum_for(bound.shapes)  # fragmented resources do not count as scarce
-            scarce_resources = [name for name, n in bound.requests.items() if n > available.get(name, 0)]
+            free_amounts = planner.capacity.sum_for(wanted.shapes)  # fragmented resources are not scarce
+            scarce_resources = [name for name, n in wanted.requests.items() if n > free_amounts.get(name, 0)]
             if must_move and scarce_resources:
                 continue
             arguments = (self._cycle, group, assignment, scarce_resources, may_cross_queues, self._price)
@@ -443,12 +446,12 @@ class _Searches:
             self._reservations.free_own_headroom(group)
             disruptions = self._candidates.disruptions
             if must_move:
-                found_victims = find_with_homes(
-                    self._cycle, planner, UnchangedShares(*arguments), eviction_units, disruptions, bound
+                found_victims = find_units_with_homes(
+                    self._cycle, planner, UnchangedShares(*arguments), eviction_units, disruptions, wanted
                 )
             else:
                 search = Search(planner, VictimShares(*arguments), eviction_units, disruptions.clone())
-                found_victims = search.find(bound)
+                found_victims = search.find(wanted)
             journal.roll_back(checkpoint)
             if found_victims is not None:
                 return found_victims
@@ -462,11 +465,11 @@ class _Searches:
                 amounts = budget.flavors.requests([(pod, pod.node)], pod.shape.requests)
                 budget.shares.add(groups[pod.group].queue, amounts, times=-1)
 
-    def _begin(self, group: GroupInfo, found_victims: Found) -> None:
+    def _begin(self, group: GroupInfo, found: Found) -> None:
         """Begin a reclaim: record its victims and plan, and count them for the next searches."""
         cycle, planner = self._cycle, self._base_planner
-        pods = [pod for pick in found_victims.picks for pod in pick.pods]
-        losses = [(pick, self._price.lost_seconds(pick.eviction_unit.run)) for pick in found_victims.picks]
+        pods = [pod for pick in found.picks for pod in pick.pods]
+        losses = [(pick, self._price.lost_seconds(pick.eviction_unit.run)) for pick in found.picks]
         victims = tuple(
             victim for each, seconds in losses for victim in each.eviction_unit.victims(each.pods, seconds)
         )
@@ -474,23 +477,21 @@ class _Searches:
         self._candidates.disruptions.count(pods)
         planner.free(pods)
         planner.unplace(missing(group).members, self._lending.reserved_for(group))
-        planner.allocate((pod, found_victims.plan[pod.uid]) for pod in missing(group).members)
-        if found_victims.homes:  # the replacements of moved pods need capacity, too
-            planner.allocate((pod, found_victims.homes[pod.uid]) for pod in pods)
+        planner.allocate((pod, found.plan[pod.uid]) for pod in missing(group).members)
+        if found.homes:  # the replacements of moved pods need capacity, too
+            planner.allocate((pod, found.homes[pod.uid]) for pod in pods)
         else:
             self._subtract_evicted(pods)
-        planned_pods = ((pod, found_victims.plan[pod.uid]) for pod in missing(group).members)
+        planned_pods = ((pod, found.plan[pod.uid]) for pod in missing(group).members)
         requests = cycle.budget.flavors.requests(planned_pods, missing(group).requests)
         cycle.budget.shares.add(group.queue, requests)
         now, ends_at = cycle.snapshot.now, cycle.snapshot.now + cycle.limits.reclaim_deadline
-        detail = _describe(
-            cycle, victims, cycle.snapshot.timestamp(ends_at), must_move=bool(found_victims.homes)
-        )
-        min_seconds = self._price.break_even_seconds(missing(group), found_victims.picks)
+        detail = _describe(cycle, victims, cycle.snapshot.timestamp(ends_at), must_move=bool(found.homes))
+        min_seconds = self._price.break_even_seconds(missing(group), found.picks)
         for losing_queue in {victim.queue for victim in victims if victim.cause in LOSS_CAUSES}:
             loser = ReclaimKey(losing_queue, group.key.partition("/")[0])
-            cycle.reclaimed_by(group.queue)[loser] = _reclaimed_record(cycle, group, loser, min_seconds)
-        reclaim = Reclaim(victims, found_victims.plan, now, ends_at, detail, found_victims.homes)
+            cycle.recent_reclaims(group.queue)[loser] = _reclaimed_record(cycle, group, loser, min_seconds)
+        reclaim = Reclaim(victims, found.plan, now, ends_at, detail, found.homes)
         cycle.is_due(ends_at)
         cycle.has_begun_reclaim = True
         cycle.record(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
@@ -522,11 +523,11 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, loser: ReclaimKey, min_sec
     - The group of an earlier reclaim waits again, or ended before it had run for its minimum time. Several
       such groups count as one reclaim in vain.
     """
-    now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.reclaimed_by(group.queue).get(loser)
+    now, last = cycle.snapshot.timestamp(cycle.snapshot.now), cycle.recent_reclaims(group.queue).get(loser)
     record = QueueTaken(group.key, now, int(min_seconds))
     if last is None:
         return Reclaimed(group.key, now, unused=(record,))
-    records = cycle.reclaimed_by(loser.queue).items()
+    records = cycle.recent_reclaims(loser.queue).items()
     reclaimed_back_at = max((reclaim.at for key, reclaim in records if key.queue == group.queue), default="")
     has_gone_back = reclaimed_back_at > last.at and group.created_at <= reclaimed_back_at
     unused_records = [unused_record for unused_record in last.unused if not _is_in_vain(cycle, unused_record)]
@@ -539,7 +540,7 @@ def _record_refused_eviction(cycle: Cycle, group: GroupInfo) -> None:
 
     Such a reclaim does not count as unused.
     """
-    victims, records = cycle.reclaims[group.key].victims, cycle.reclaimed_by(group.queue)
+    victims, records = cycle.reclaims[group.key].victims, cycle.recent_reclaims(group.queue)
     is_refused = any(victim.uid in cycle.snapshot.refused_evictions for victim in victims)
     if not is_refused or any(live_pod(cycle, victim) is None for victim in victims):
         return
@@ -571,7 +572,7 @@ def _cause_sets(cycle: Cycle, group: GroupInfo, need: Missing) -> Iterator[Seque
         if cycle.snapshot.queues[group.queue].record.preemption.borrows_up_to > -inf:
             yield _CAUSES_ABOVE_SHARE
     else:
-        reason = cycle.decided[group.key].reason
+        reason = cycle.decisions[group.key].reason
         has_flavors = bool(cycle.budget.flavors.flavors_of(group.queue))
         is_fragmented = reason in (Reason.FRAGMENTED, Reason.NO_DOMAIN)
         if is_fragmented or (has_flavors and reason in CAPACITY_REASONS):  # one flavor may be fragmented

@@ -34,7 +34,7 @@ from extender.domain.model.records import GroupKey, Uid
 from extender.domain.model.resources import Resources, add
 from extender.domain.placement.planner import EquivalenceClass, Planner
 from extender.domain.scheduling.backfill import FAR_PERIODS, Backfill, ReservedCapacity, start_of
-from extender.domain.scheduling.consolidation import reserved_homes
+from extender.domain.scheduling.consolidation import reserve_homes
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.headroom import Amounts, reserve, subtract
 from extender.domain.scheduling.order import Rank, Strategies
@@ -77,18 +77,18 @@ class Reservations:
 
     def reserve_for_moved(self) -> None:
         """Reserve the capacity for replacements of moved pods until they run there."""
-        self._capacities.update(reserved_homes(self._cycle))
+        self._capacities.update(reserve_homes(self._cycle))
 
-    def begin(self, waiting: Iterable[GroupInfo]) -> None:
-        """Reserve the capacity for each of the `waiting` groups that has a reservation."""
+    def begin(self, waiting_groups: Iterable[GroupInfo]) -> None:
+        """Reserve the capacity for each of the `waiting_groups` that has a reservation."""
         cycle = self._cycle
-        rest = (group for group in waiting if group.key not in self._capacities)  # except moved groups
-        reservations = ((group.start.reservation, _with_reserved_plan(group)) for group in rest)
+        groups = (group for group in waiting_groups if group.key not in self._capacities)  # no moved groups
+        reservations = ((group.start.reservation, _with_reserved_plan(group)) for group in groups)
         holders = [(old, group) for old, group in reservations if old is not None]
         holders.sort(key=lambda holder: (not holder[0].is_promised, holder[0].since, start_of(holder[0])))
         for old, group in holders:
             with Guard(cycle, group):
-                if not self._is_within_limit(old.requests) or (new := self._renewed(group)) is None:
+                if not self._is_within_limit(old.requests) or (new := self._renew(group)) is None:
                     continue
                 reservation = self._with_guarantee(group, new)
                 # Reserved and lent periods alternate. If there is a guaranteed time, they begin at that time.
@@ -100,8 +100,8 @@ class Reservations:
                 reservation = replace(reservation, lent_until=lent_until)
                 self._holders[group.key] = group, reservation
                 if turn.is_reserved:
-                    binds = reservation.is_promised or not self._brings_above_share(group, reservation)
-                    self._backfill.reserve(group, reservation, binds)
+                    binds_all = reservation.is_promised or not self._brings_above_share(group, reservation)
+                    self._backfill.reserve(group, reservation, binds_all)
 
     def _is_within_limit(self, requests: Resources) -> bool:
         """Return whether all reservations, with one more for `requests`, are within their limit."""
@@ -128,7 +128,7 @@ class Reservations:
             cycle.is_due(instant - FAR_PERIODS * cycle.limits.capacity_reserved)
             and not reservation.is_delayed
         )
-        is_near = is_near and not cycle.budget.flavors.may_choose(group)  # its flavor may be missing
+        is_near = is_near and not cycle.budget.flavors.has_choice(group)  # its flavor may be missing
         is_promised = is_near and not (cycle.is_due(instant) or self._brings_above_share(group, reservation))
         guaranteed_since = cycle.snapshot.now if is_promised else reservation.since
         return replace(reservation, is_promised=is_promised, since=guaranteed_since)
@@ -138,15 +138,15 @@ class Reservations:
 
         The queue's own pods on the reserved nodes do not count, since they end before the group starts.
         """
-        shares, usage = self._cycle.budget.shares, self._backfill.forecast.held_on(reservation, group.queue)
+        shares, usage = self._cycle.budget.shares, self._backfill.forecast.usage(reservation, group.queue)
         shares.add(group.queue, usage, times=-1)
         requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.requests}
-        is_above = shares.is_above_share(group.queue, requests)
+        exceeds_share = shares.is_above_share(group.queue, requests)
         shares.add(group.queue, usage)
-        return is_above
+        return exceeds_share
 
-    def _renewed(self, group: GroupInfo) -> Reservation | None:
-        """Return the present reservation of a group. None means that the reservation ends."""
+    def _renew(self, group: GroupInfo) -> Reservation | None:
+        """Return the present reservation of a group, if necessary on other nodes. None means that it ends."""
         cycle, old = self._cycle, group.start.reservation
         need = cycle.budget.flavors.settled_members(group)
         if old is None or cycle.budget.shares.never_fits(group.queue, need.requests):
@@ -159,7 +159,7 @@ class Reservations:
         if later is None and self._has_searched():
             return None
         stay_seconds = max(2.0 * (old.stays_until - old.since), _MIN_STAY_SECONDS)
-        new = self._backfill.forecast.find(group, self.unreserved_capacity(), stay_seconds)
+        new = self._backfill.forecast.search(group, self.unreserved_capacity(), stay_seconds)
         if new is None:
             return None
         return replace(_passable_no_later(new, old), since=old.since, is_promised=old.is_promised)
@@ -221,14 +221,14 @@ class Reservations:
             reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
 
     @property
-    def in_force(self) -> WithheldByGroup:
-        """Return the capacity that each reservation withholds from other groups, if any."""
+    def withheld_by_group(self) -> WithheldByGroup:
+        """Return each reservation, with the capacity that it withholds from other groups, if any."""
         terms = {}
         for key, capacity in self._capacities.items():
             rank = None if capacity.reservation.is_promised else self._rank(capacity.group)
             terms[key] = capacity.withheld.tobytes(), capacity.headroom.reserves, capacity.binds_all, rank
-        result = {key: (capacity.reservation, terms[key]) for key, capacity in self._capacities.items()}
-        return result | {key: (each, terms.get(key)) for key, (_, each) in self._holders.items()}
+        reservations = {key: (capacity.reservation, terms[key]) for key, capacity in self._capacities.items()}
+        return reservations | {key: (each, terms.get(key)) for key, (_, each) in self._holders.items()}
 
     def has_reservation(self, group: GroupInfo) -> bool:
         return group.key in self._holders
@@ -241,27 +241,27 @@ class Reservations:
         """Return whether the start of the group is guaranteed, so that no other group may delay it."""
         return any(capacity.reservation.is_promised for capacity in self.reserved_for(group))
 
-    def may_backfill(self, group: GroupInfo) -> list[ReservedCapacity]:
-        """Return the reservations whose capacity a group may use."""
+    def passable_capacities(self, group: GroupInfo) -> list[ReservedCapacity]:
+        """Return the reserved capacity that a group may use, though it is reserved for other groups."""
         self._cycle.reads.record(RESERVATION_TOPIC)
-        return self._backfill.may_pass(group, self.is_lending) if self._capacities else []
+        return self._backfill.passable_capacities(group, self.is_lending) if self._capacities else []
 
-    def blocked_by(self, group: GroupInfo, need: Missing, reason: Reason | None) -> str:
+    def blockers_text(self, group: GroupInfo, need: Missing, reason: Reason | None) -> str:
         """Return the owners of reservations that prevent members from starting, as text.
 
         The text is empty if there are none.
         """
         self._cycle.reads.record(RESERVATION_TOPIC)
-        return self._backfill.blocked_by(group, need, reason) if self._capacities else ""
+        return self._backfill.blockers_text(group, need, reason) if self._capacities else ""
 
-    def own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
+    def use_own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Make the capacity that is reserved for a group usable for it during the block."""
         capacities = self.reserved_for(group)
-        return self.usable(capacities) if capacities else nullcontext()
+        return self.make_usable(capacities) if capacities else nullcontext()
 
-    def usable(self, capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
+    def make_usable(self, capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
         """Make reserved capacity usable during the block."""
-        return self._backfill.usable(capacities)
+        return self._backfill.make_usable(capacities)
 
     def use_reserved(self, group: GroupInfo, plan: Mapping[Uid, str]) -> None:
         """Let a starting group first use capacity that is reserved for groups that start after it ends."""
@@ -271,20 +271,20 @@ class Reservations:
     def end(self, group: GroupInfo) -> None:
         """End the reservation of a group that starts. Its unused capacity becomes free."""
         self._holders.pop(group.key, None)
-        self._backfill.end(group)
+        self._backfill.end_reservation(group)
 
-    def record(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
+    def with_reservation(self, group: GroupInfo, decision: GroupDecision) -> GroupDecision:
         """Return the decision on a pending group, with its reservation if it has one.
 
-        Groups that might get a reservation are recorded.
+        If it has none, but might get one, the group is recorded as a candidate.
         """
         if group.key in self._holders and decision.reason in _KEEPING_REASONS:
             _, reservation = self._holders[group.key]
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
         is_at_ceiling = decision.reason is Reason.QUEUE_CEILING
-        is_flavor_open = is_at_ceiling and self._cycle.budget.flavors.may_choose(group)
-        if decision.reason in _RESERVING_REASONS and not is_flavor_open and self._is_due(group):
+        is_flavor_open = is_at_ceiling and self._cycle.budget.flavors.has_choice(group)
+        if decision.reason in _RESERVING_REASONS and not is_flavor_open and self._has_waited_enough(group):
             self._lines[self._class_of(group)].append(group)
         return decision
 
@@ -316,14 +316,14 @@ class Reservations:
             with Guard(self._cycle, group):
                 if group.queue not in reserving_queues and self._cycle.fits_empty_cluster(missing(group)):
                     lines[group.queue].append(group)
-        ordered_lines = sorted(lines.values(), key=lambda line: longest_wait(line[0]))
+        ordered_lines = sorted(lines.values(), key=lambda line: longest_wait_key(line[0]))
         self.eligible_groups = list(chain.from_iterable(ordered_lines))
         if self.eligible_groups and not self._is_within_limit(missing(self.eligible_groups[0]).requests):
             self.next_group, self.eligible_groups = self.eligible_groups[0], self.eligible_groups[:1]
         elif self.eligible_groups and not self._has_searched():
             self._search(self._groups_to_search(self.eligible_groups))
 
-    def _is_due(self, group: GroupInfo) -> bool:
+    def _has_waited_enough(self, group: GroupInfo) -> bool:
         """Return whether a group has waited for `reserveAfter` of its queue; False without a timestamp."""
         begin = ready_since(group)
         return bool(begin) and self._cycle.is_due(self._cycle.snapshot.instant(begin) + self._patience(group))
@@ -353,10 +353,10 @@ class Reservations:
                 if not self._is_within_limit(missing(group).requests):
                     break
                 stay_seconds = max(self._patience(group), _MIN_STAY_SECONDS)
-                nodes = self._backfill.forecast.find(group, self.unreserved_capacity(), stay_seconds)
-                if nodes is not None:
-                    reservation = self._with_guarantee(group, nodes)
-                    self._cycle.record(replace(self._cycle.decided[group.key], reservation=reservation))
+                found = self._backfill.forecast.search(group, self.unreserved_capacity(), stay_seconds)
+                if found is not None:
+                    reservation = self._with_guarantee(group, found)
+                    self._cycle.record(replace(self._cycle.decisions[group.key], reservation=reservation))
                     key_by_queue[group.queue] = group.key
                     self._holders[group.key] = group, reservation
                     self._backfill.reserve(group, reservation)
@@ -379,7 +379,7 @@ def _with_reserved_plan(group: GroupInfo) -> GroupInfo:
     return replace(group, min_member=node_count) if is_smaller else group
 
 
-def longest_wait(group: GroupInfo) -> tuple[str, GroupKey]:
+def longest_wait_key(group: GroupInfo) -> tuple[str, GroupKey]:
     """Return a sort key that puts the longest wait first."""
     return (ready_since(group), group.key)
 

@@ -70,7 +70,7 @@ def column_changes(
     return {column: number for column, number in change_by_column.items() if number}
 
 
-def recount(counts: Mapping[Column, int], changes: Mapping[Column, int]) -> Mapping[Column, int]:
+def add_changes(counts: Mapping[Column, int], changes: Mapping[Column, int]) -> Mapping[Column, int]:
     """Return the counts with the changes added, without zeros."""
     if not changes:
         return counts
@@ -134,7 +134,7 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
         return Positions(_coarse_positions(new_lines.values()), new_lines)
     old_decisions, lines = inadmissible.previous.groups, dict(carried_facts.lines)
     old_line: dict[str, list[GroupInfo]] = {}
-    for key in {*evaluation.cycle.decided, *inadmissible.snapshot.dirty_groups}:
+    for key in {*evaluation.cycle.decisions, *inadmissible.snapshot.dirty_groups}:
         if (old_decision := old_decisions.get(key)) is not None and old_decision.position:
             old_line.setdefault(old_decision.queue, []).append(carried_facts.snapshot.groups[key])
     new_positions: dict[GroupKey, int] = {}
@@ -148,7 +148,7 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
         line_now = unevaluated_groups or list(new_groups)
         if unevaluated_groups:
             for group in new_groups:
-                insort(line_now, group, key=_order_of(evaluation))
+                insort(line_now, group, key=_order_key_of(evaluation))
         if line_now:
             lines[queue] = line_now
         else:
@@ -160,11 +160,11 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
 def _lines_of(evaluation: Evaluation) -> dict[str, Sequence[GroupInfo]]:
     """Return the groups in line by queue.
 
-    The lines include groups in backoff, even if this cycle has not evaluated them.
+    The lines also include groups in backoff that this cycle did not evaluate in order.
     """
-    cycle, order_key = evaluation.cycle, _order_of(evaluation)
+    cycle, order_key = evaluation.cycle, _order_key_of(evaluation)
     backing_off: dict[str, list[GroupInfo]] = {}
-    for key, decision in cycle.decided.items():
+    for key, decision in cycle.decisions.items():
         if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
             backing_off.setdefault(decision.queue, []).append(cycle.snapshot.groups[key])
     lines: dict[str, Sequence[GroupInfo]] = {}
@@ -172,11 +172,11 @@ def _lines_of(evaluation: Evaluation) -> dict[str, Sequence[GroupInfo]]:
         line = evaluation.lines.get(queue, ())
         if queue in backing_off or any(map(evaluation.reservations.is_promised, line)):
             line = sorted({*line, *backing_off.get(queue, ())}, key=order_key)
-        lines[queue] = [group for group in line if _is_in_line(cycle.decided[group.key])]
+        lines[queue] = [group for group in line if _is_in_line(cycle.decisions[group.key])]
     return lines
 
 
-def _order_of(evaluation: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]:
+def _order_key_of(evaluation: Evaluation) -> Callable[[GroupInfo], tuple[bool, Rank]]:
     """Return the function for the sort key of groups.
 
     Guaranteed starts come before the order of the queue.
@@ -230,7 +230,7 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
     changed_groups = [key for key in new if key in dirty or (key in changes and key not in renumbered_set)]
     changed_groups += sorted(gone_keys | (dirty - new.keys()))  # the order depends only on decisions
     differences = column_changes(old, groups, changed_groups, queue_column)
-    counts = recount(previous.counts, differences)
+    counts = add_changes(previous.counts, differences)
     local_differences = column_changes(old, groups, changed_groups, local_queue_column)
     queues = _queue_decisions(inadmissible, cycle, counts, differences, positions)  # may request a cycle
     instants, requeue_at = _instants(cycle, inadmissible, gone_keys)
@@ -242,7 +242,7 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
         orphans=snapshot.orphans,
         evictions=cycle.evictions,
         counts=counts,
-        local_counts=recount(previous.local_counts, local_differences),
+        local_counts=add_changes(previous.local_counts, local_differences),
         serial=previous.serial + 1,
         changed_groups=changed_groups,
         renumbered_groups=renumbered_keys,
@@ -265,13 +265,13 @@ def _latest_decisions(
     cycle, previous = evaluation.cycle, inadmissible.previous.groups
     decisions: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
-        updates = inadmissible.updated_decisions(cycle.decided, evaluation.heads)
+        updates = inadmissible.updated_decisions(cycle.decisions, evaluation.heads)
         decisions = {decision.key: decision for decision in updates}
         for key, position in positions.items():
             decision = decisions.get(key) or previous.get(key)
-            if decision is not None and key not in cycle.decided and position != decision.position:
+            if decision is not None and key not in cycle.decisions and position != decision.position:
                 decisions[key] = replace(decision, position=position)
-    for key, decision in cycle.decided.items():
+    for key, decision in cycle.decisions.items():
         complete_decision = _complete(inadmissible.snapshot.groups[key], decision, positions.get(key, 0))
         if inadmissible.memory is not None:
             complete_decision = with_request(complete_decision, previous.get(key))
@@ -306,7 +306,7 @@ def _instants(
     if carried_facts is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
     previous, earliest = carried_facts.instants, inadmissible.previous.requeue_at
-    old = {key: previous[key] for key in (*cycle.decided, *deleted, NO_GROUP) if key in previous}
+    old = {key: previous[key] for key in (*cycle.decisions, *deleted, NO_GROUP) if key in previous}
     if old == instants:
         return previous, earliest
     rest = {key: at for key, at in previous.items() if key not in old} if old.keys() - instants else previous
@@ -357,7 +357,7 @@ class _PreviousQueues(NamedTuple):
             changed_at_start is None
             or changed_nodes is None
             or not is_comparable
-            or shares.at_start.unmet != earlier.at_start.unmet
+            or shares.at_start.reduced_guarantees != earlier.at_start.reduced_guarantees
         ):
             return cls()
         results = inadmissible.previous.queues, facts.snapshot.queues, facts.lines, facts.reserving_queues
@@ -372,7 +372,7 @@ class _PreviousQueues(NamedTuple):
         for name in candidates & self.decisions.keys():
             previous = self.decisions[name]
             is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # reclaims expire after an hour
-            is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.reclaimed_by(name)
+            is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.recent_reclaims(name)
             if is_reclaim_changed or previous.reservation != reservations.get(name):
                 names.add(name)
         return names
@@ -390,7 +390,7 @@ class _Sums:
             add(self.by_queue.setdefault(ancestor, {}), amounts, times)
 
 
-def _above_nodes(queue: QueueRecord, offered: Resources) -> tuple[str, ...]:
+def _resources_beyond_nodes(queue: QueueRecord, offered: Resources) -> tuple[str, ...]:
     """Return the resources of which a queue deserves more than all nodes offer."""
     return tuple(sorted(name for name, n in (queue.deserved or {}).items() if n > offered.get(name, 0)))
 
@@ -421,13 +421,13 @@ def _queue_decisions(
         if name in queues:
             requested_sums.add(name, queues[name].requested)
             requested_sums.add(name, earlier.infos[name].requested if name in earlier.infos else {}, times=-1)
-    reservations = {item.queue: item.reservation for item in cycle.decided.values() if item.reservation}
+    reservations = {item.queue: item.reservation for item in cycle.decisions.values() if item.reservation}
     lines = positions.lines
     names = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in earlier.changed)}
     names |= earlier.changed_queues(cycle, reservations, lines)
     if not names:
         return old_decisions
-    flavors = _Flavors(snapshot, shares)
+    flavors = _FlavorShares(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
     for name in filter(queues.__contains__, names) if earlier.decisions else queues:
         previous = earlier.decisions.get(name, _EMPTY_DECISION)
@@ -443,7 +443,7 @@ def _queue_decisions(
 def _queue_decision(
     cycle: Cycle,
     queue: QueueInfo,
-    flavors: "_Flavors",
+    flavors: "_FlavorShares",
     requested_amounts: Resources,
     counts: Mapping[str, int],
     reservation: Reservation | None,
@@ -464,8 +464,8 @@ def _queue_decision(
         ceiling=on_all_nodes(shares.state.ceiling_at(node)),
         share=shares.relative_share(node),
         borrowed=on_all_nodes(shares.borrowed_amounts(node)),
-        above_nodes=_above_nodes(record, shares.at_start.division.total),
-        unmet=shares.at_start.unmet.get(name, {}),
+        above_nodes=_resources_beyond_nodes(record, shares.at_start.division.total),
+        unmet=shares.at_start.reduced_guarantees.get(name, {}),
         usage=cycle.snapshot.past_usage.shown_usages.get(name),
         flavors=flavors.shares_of(queue, node),
         counts=counts,
@@ -477,7 +477,7 @@ def _queue_decision(
         fault=queue.fault,
         missing_flavors=tuple(flavor.resource_flavor for flavor in record.flavors if flavor.is_missing),
         reservation=reservation,
-        reclaimed=cycle.reclaimed_by(name),
+        reclaimed=cycle.recent_reclaims(name),
         waiting=waiting_count,
     )
 
@@ -490,7 +490,7 @@ def _reserving_queues(inadmissible: InadmissibleGroups, new: Mapping[str, QueueD
     return {*(carried_facts.reserving_queues - names if carried_facts is not None else ()), *reserved}
 
 
-class _Flavors:
+class _FlavorShares:
     """Allocated and deserved amounts of queues by flavor.
 
     The amounts cover the flavors that a queue may use, and other flavors of which the queue holds more than

@@ -37,7 +37,7 @@ class ShareState(NamedTuple):
     holdings: Holdings
     snapshot: Snapshot  # the snapshot that these amounts follow from
     specified_division: Division  # division with the specified guarantees, which may exceed the cluster
-    unmet: Mapping[str, Resources]  # available part of the guarantee, for queues that do not get all of it
+    reduced_guarantees: Mapping[str, Resources]  # available parts of guarantees that cannot be met
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, before: "ShareState | None") -> "ShareState":
@@ -71,8 +71,8 @@ class ShareState(NamedTuple):
             total, demands, None if before is None else before.specified_division
         )
         if available := specified_division.available_guarantees():
-            reduced_demands = {name: _with_guarantee(demands[name], part) for name, part in available.items()}
-            division = Division.divide(total, with_changes(demands, reduced_demands), specified_division)
+            reduced = {name: _lower_guarantee(demands[name], part) for name, part in available.items()}
+            division = Division.divide(total, with_changes(demands, reduced), specified_division)
         earlier = before.holdings if before is not None else None
         holdings = earlier.for_division(division, amounts) if earlier else Holdings(division, amounts)
         return cls(division, holdings, snapshot, specified_division, available)
@@ -107,7 +107,7 @@ class ShareState(NamedTuple):
 
     def oversold_resources(self) -> Set[str]:
         """Return the resources of which more is guaranteed to queues than exists."""
-        return {name for amounts in self.unmet.values() for name in amounts}
+        return {name for amounts in self.reduced_guarantees.values() for name in amounts}
 
     def deserved_at(self, node: int) -> Portions:
         """Return the deserved amounts of a node, which include at least its reserved amounts."""
@@ -173,7 +173,7 @@ class QueueShares:
     def recent_usage(self, node: int) -> float:
         """Return the decayed usage of a queue and the queues below it.
 
-        The usage is divided by the part of the cluster to which the weight of the queue entitles it.
+        The usage is divided by the part of the cluster that the queue is due by its weight.
         """
         if node not in self._recent_usage:
             cluster_part = max(float(self._division.parts_of_cluster[node]), _MIN_CLUSTER_PART)
@@ -294,10 +294,10 @@ class QueueShares:
         """
         path, names = self.tree.path(queue), self._division.names
         columns = [(names.index(name), name, amount) for name, amount in requests.items() if name in names]
-        for steps, node in enumerate(path if columns else ()):
+        for step_count, node in enumerate(path if columns else ()):
             held_amounts, nominal = self._holdings.held(node), self._division.nominal[node]
             if all(held_amounts.get(name, 0) + n <= nominal[column] + EPSILON for column, name, n in columns):
-                return steps
+                return step_count
         return len(path)
 
     @recorded_read
@@ -457,12 +457,10 @@ class QueueShares:
 
         The number of pods does not count.
         """
-        leaf = self.tree.leaf.get(queue)
-        if leaf is None:
+        if (leaf := self.tree.leaf.get(queue)) is None:
             return False
-        return bool(
-            exceeded_dimensions(self._holdings.held(leaf), {}, self.state.deserved_at(leaf), _NOT_SHARED)
-        )
+        held_amounts, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
+        return bool(exceeded_dimensions(held_amounts, {}, deserved, _NOT_SHARED))
 
     def is_below_share_without(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue without `amounts` would be below its deserved amount of each resource.
@@ -474,14 +472,15 @@ class QueueShares:
         remaining = ((name, n - amounts.get(name, 0)) for name, n in usage.items() if name not in _NOT_SHARED)
         return all(n < deserved.get(name, 0.0) - EPSILON for name, n in remaining if n)
 
-    def levels_of(self, queue: str, other_queue: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
+    def levels(self, queue: str, other_queue: str = "") -> Iterator[tuple[Resources, Portions, Resources]]:
         """Yield the allocation, the deserved and the reserved amounts of a queue and of each queue above it.
 
-        Queues that are also above the queue `other_queue` are left out, since they lose nothing to it.
+        Queues that are also above `other_queue` are left out: if the queue loses amounts to `other_queue`,
+        their own amounts stay the same.
         """
-        common_path = set(self.tree.path(other_queue)) if other_queue in self.tree.leaf else {TOP}
+        common_nodes = set(self.tree.path(other_queue)) if other_queue in self.tree.leaf else {TOP}
         for node in self.tree.path(queue):
-            if node in common_path:
+            if node in common_nodes:
                 return
             yield self._holdings.held(node), self.state.deserved_at(node), self._holdings.reserved(node)
 
@@ -501,8 +500,8 @@ def _pool_rows_of(snapshot: Snapshot) -> PoolRows | None:
     return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all_pools else None
 
 
-def _with_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
-    """Return a demand whose guarantee of some resources is lowered to the available amounts `met`."""
+def _lower_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
+    """Return a demand with a lower guarantee: only `met` of these resources are guaranteed."""
     lending_limit = {name: limit for name, limit in (demand.lending_limit or {}).items() if name not in met}
     return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lending_limit or None)
 
@@ -537,18 +536,18 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) ->
     """
     specified: dict[str, dict[str, int]] = {}
     flavor_sums: dict[str, dict[str, int]] = {}
-    for flavor in (specified for specified in queue.record.flavors if not specified.is_missing):
+    for flavor in (flavor for flavor in queue.record.flavors if not flavor.is_missing):
         pool = pool_rows.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
         for field, amounts in flavor.amounts.items():
             specified.setdefault(field, {}).update(pool.count(amounts))
             add(flavor_sums.setdefault(field, {}), amounts)
-    by_flavor = dict(pool_rows.pools.count(queue.by_pool))
+    flavor_requests = dict(pool_rows.pools.count(queue.by_pool))
     waiting_requests = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
-    add(by_flavor, pool_rows.max_requests(queue.flavors, waiting_requests))
+    add(flavor_requests, pool_rows.max_requests(queue.flavors, waiting_requests))
     deserved = {**flavor_sums.get("deserved", {}), **(demand.deserved or {})}
     return replace(
         demand,
-        request={**demand.request, **by_flavor},
+        request={**demand.request, **flavor_requests},
         capability={**(demand.capability or {}), **specified.get("capability", {})},
         deserved={**deserved, **specified.get("deserved", {})},
         guarantee={**flavor_sums.get("guarantee", {}), **demand.guarantee, **specified.get("guarantee", {})},

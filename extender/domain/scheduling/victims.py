@@ -31,7 +31,7 @@ from extender.domain.snapshot.decisions import GroupDecision
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
 from extender.domain.snapshot.phases import has_run
 from extender.domain.snapshot.snapshot import clock_time_of
-from extender.domain.snapshot.wholeness import ready_since, whole
+from extender.domain.snapshot.wholeness import is_whole_with, ready_since
 
 _MAX_IN_VAIN_COUNT = 3  # number of unused reclaims of one queue from another, each within an hour of the last
 _CHECK_PERIOD_SECONDS = 10.0  # seconds between two checks of usage that a queue deserves over time
@@ -39,7 +39,7 @@ _CLOCK_SLACK_SECONDS = 5.0  # seconds by which clocks may differ
 ALL_CAUSES = tuple(EvictionCause)
 
 
-def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
+def gang_eviction(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     """Return the decision on a group that is evicted as a whole; None for other groups."""
     if not has_run(group):
         return None
@@ -47,13 +47,13 @@ def evicted_whole(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
         text = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
         waiting_reason = Reason.QUEUE_STOPPED
     else:
-        pods = group.computed(running_members) if cycle.group_by_victim and group.placed else ()
+        pods = group.compute(running_members) if cycle.group_by_victim and group.placed_pods else ()
         claimants = {cycle.group_by_victim.get(pod.uid) for pod in pods}
         if not claimants or not claimants.isdisjoint((None, group.key)):
             return None
         text = f"all its members are being evicted, for {', '.join(sorted(map(str, claimants)))}"
         waiting_reason = Reason.BEHIND_OTHERS
-    reason = waiting_reason if group.waiting else None
+    reason = waiting_reason if group.waiting_pods else None
     was_whole = group.has_fully_run
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, text, stood_whole=was_whole)
 
@@ -81,7 +81,7 @@ def drain_queues(cycle: Cycle) -> None:
         for group in groups:
             pods: Sequence[PodRecord] = ()
             with Guard(cycle, group):  # a group is evicted once no member is on its way to a node
-                pods = group.computed(running_members) if has_run(group) and not group.assumed else ()
+                pods = group.compute(running_members) if has_run(group) and not group.assumed_pods else ()
             if not pods:
                 continue
             if remaining_count <= 0:
@@ -104,7 +104,7 @@ def live_pod(cycle: Cycle, victim: ReclaimVictim) -> PodRecord | None:
 
 @computed_once
 def _pods_by_uid(group: GroupInfo) -> dict[Uid, PodRecord]:
-    return {pod.uid: pod for pod in group.placed if pod.holds_capacity}
+    return {pod.uid: pod for pod in group.placed_pods if pod.holds_capacity}
 
 
 def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
@@ -117,7 +117,7 @@ def departing_pods(cycle: Cycle) -> Iterator[PodRecord]:
 def slow_victims(cycle: Cycle) -> Iterator[ReclaimVictim]:
     """Yield the terminating pods whose remaining grace period is longer than their queue allows.
 
-    The user who deletes a pod chooses its grace period. The caller checks that groups wait for capacity.
+    The user who deletes a pod chooses its grace period. The caller ensures that groups wait for capacity.
     """
     snapshot = cycle.snapshot
     for group in snapshot.groups.values():
@@ -133,8 +133,8 @@ def would_be_split(cycle: Cycle, key: GroupKey) -> bool:
     group = cycle.snapshot.groups.get(key)
     if group is None:
         return False
-    pods = [pod for pod in group.placed if pod.uid not in cycle.group_by_victim]
-    return len(pods) < len(group.placed) and _is_in_part(group, pods)
+    pods = [pod for pod in group.placed_pods if pod.uid not in cycle.group_by_victim]
+    return len(pods) < len(group.placed_pods) and _is_partial_gang(group, pods)
 
 
 def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
@@ -148,7 +148,7 @@ def has_broken_gang(cycle: Cycle, reclaim: Reclaim) -> bool:
     for victim in reclaim.victims:
         (evicted_groups if live_pod(cycle, victim) is None else remaining_groups).add(victim.group)
     groups = (cycle.snapshot.groups.get(key) for key in remaining_groups & evicted_groups)
-    return any(group is not None and _is_in_part(group, group.placed) for group in groups)
+    return any(group is not None and _is_partial_gang(group, group.placed_pods) for group in groups)
 
 
 def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
@@ -156,7 +156,7 @@ def refused_namespace(cycle: Cycle, group: GroupInfo) -> str:
 
     Groups of one class can have different victims in this case. The namespace tells these groups apart.
     """
-    namespace, records = group.key.partition("/")[0], cycle.reclaimed_by(group.queue).items()
+    namespace, records = group.key.partition("/")[0], cycle.recent_reclaims(group.queue).items()
     last_reclaims = (reclaim for losing_key, reclaim in records if losing_key.namespace == namespace)
     is_refused = any(not cycle.is_due(pause_end(cycle, group, reclaim)) for reclaim in last_reclaims)
     return namespace if is_refused else ""
@@ -178,12 +178,12 @@ def pause_end(cycle: Cycle, group: GroupInfo, last_reclaim: Reclaimed) -> float:
     return min(pause_ends_at, cycle.snapshot.instant(ready_since(group)) + max_wait)
 
 
-def _is_in_part(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
+def _is_partial_gang(group: GroupInfo, pods: Collection[PodRecord]) -> bool:
     """Return whether some of `pods` hold capacity, but too few pods for the group to be whole."""
     if not any(pod.holds_capacity for pod in pods):
         return False
     roles = Counter(pod.role for pod in pods)
-    return not whole(group.needs, roles, len(pods))
+    return not is_whole_with(group.needs, roles, len(pods))
 
 
 class Candidates:
@@ -194,7 +194,7 @@ class Candidates:
         self._evictable_by_queue: dict[str, list[GroupInfo]] = {}
         self._lowest_priority_by_queue: dict[str, float] = {}
         self._may_exist_by_key: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
-        self._eviction_by_pod: dict[Uid, EvictionUnit] = {}
+        self._unit_by_pod: dict[Uid, EvictionUnit] = {}
         self.promised_pods: set[Uid] = set()  # pods whose capacity is promised to a group in this cycle
         # Returns the time from which capacity is reclaimed for a group at any price.
         self.latest: Callable[[GroupInfo], float] = lambda _: -inf
@@ -268,7 +268,7 @@ class Candidates:
                 case EvictionCause.RECLAIM | EvictionCause.BORROW:
                     is_borrowing = cause is EvictionCause.BORROW
                     max_priority = min(group.priority - 1, rules.borrows_up_to) if is_borrowing else inf
-                    losers = (each for each in queues if each != group.queue and self._may_lose(group, each))
+                    losers = (each for each in queues if each != group.queue and self._may_gain(group, each))
                     eviction_units += self._units_of(group, self._running_up_to(max_priority, losers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
                     running_groups = self._running_in(group.queue)
@@ -301,12 +301,12 @@ class Candidates:
         """Yield the running groups of these queues up to a priority."""
         return (group for queue in queues for group in self._running_in(queue) if group.priority <= priority)
 
-    def _may_lose(self, group: GroupInfo, queue: str) -> bool:
+    def _may_gain(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may get capacity that another queue holds above its share.
 
         If the eviction of a single group would bring the other queue below its share, the other queue may
-        keep the capacity as long as its recent usage allows. In this case, the method requests a cycle for
-        the next check.
+        keep the capacity as long as its recent usage allows. In this case, a cycle is requested for the next
+        check.
         """
         exceeds_share = self._cycle.budget.shares.exceeds_share(queue)
         may_give = exceeds_share and self._cycle.snapshot.queues[queue].record.reclaimable
@@ -323,7 +323,8 @@ class Candidates:
         Groups with spare members do not count: their spare members are evicted one by one.
         """
         shares = self._cycle.budget.shares
-        groups = (each for each in self._running_groups.get(queue, ()) if len(each.placed) <= each.min_member)
+        running = self._running_groups.get(queue, ())
+        groups = (group for group in running if len(group.placed_pods) <= group.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _consolidates(self, queue: str) -> bool:
@@ -340,10 +341,10 @@ class Candidates:
         last_move = self._cycle.snapshot.moves.get(victim.key)
         if last_move is not None and not self._cycle.is_due(last_move.again_at):
             return False
-        pods = victim.computed(running_members)
-        comes_back = victim.job.is_managed or all(pod.is_replaced for pod in pods)
-        is_unbound = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
-        return comes_back and is_unbound and blocking_decision(self._cycle, victim) is None
+        pods = victim.compute(running_members)
+        are_all_replaced = victim.job.is_managed or all(pod.is_replaced for pod in pods)
+        are_all_movable = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
+        return are_all_replaced and are_all_movable and blocking_decision(self._cycle, victim) is None
 
     def _may_reclaim_from(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may reclaim from a queue.
@@ -352,7 +353,7 @@ class Candidates:
         reclaim from each other.
         """
         cycle, namespace = self._cycle, group.key.partition("/")[0]
-        last_reclaim = cycle.reclaimed_by(group.queue).get(ReclaimKey(queue, namespace))
+        last_reclaim = cycle.recent_reclaims(group.queue).get(ReclaimKey(queue, namespace))
         if last_reclaim is None or cycle.is_due(pause_ends_at := pause_end(cycle, group, last_reclaim)):
             return True
         receiver_text = f"groups of namespace {namespace} in queue {group.queue}"
@@ -395,14 +396,14 @@ class Candidates:
         None of its pods may be a victim already, be promised to a group, or have a refused eviction. In
         addition, disruption budgets must allow the eviction, unless the unit overrules them.
         """
-        is_busy = any(pod.uid in uids for uids in self._excluded_uids for pod in eviction_unit.pods)
-        return not is_busy and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
+        is_excluded = any(pod.uid in uids for uids in self._excluded_uids for pod in eviction_unit.pods)
+        return not is_excluded and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
     def _excluded_uids(self) -> list[Container[Uid]]:
-        """Return the sets of pods that are victims already, or whose eviction was refused.
+        """Return the sets of pods that are victims already, were promised, or whose eviction was refused.
 
-        No set is empty.
+        Empty sets are left out.
         """
         uid_sets = self._cycle.group_by_victim, self._cycle.snapshot.refused_evictions, self.promised_pods
         return [uids for uids in uid_sets if uids]
@@ -420,7 +421,7 @@ class Candidates:
                     continue
                 if (
                     has_run(group)
-                    and group.computed(running_members)
+                    and group.compute(running_members)
                     and group.key not in self._cycle.draining_groups
                 ):
                     evictable_groups.append(group)
@@ -432,14 +433,14 @@ class Candidates:
         """Return the groups with members on nodes, by queue."""
         groups_by_queue: dict[str, list[GroupInfo]] = {}
         for group in self._cycle.snapshot.groups.values():
-            if group.placed:
+            if group.placed_pods:
                 groups_by_queue.setdefault(group.queue, []).append(group)
         return groups_by_queue
 
     def _eviction_unit_of(self, pod: PodRecord) -> EvictionUnit:
-        if pod.uid not in self._eviction_by_pod:
-            self._eviction_by_pod[pod.uid] = eviction_unit_of(pod)
-        return self._eviction_by_pod[pod.uid]
+        if pod.uid not in self._unit_by_pod:
+            self._unit_by_pod[pod.uid] = eviction_unit_of(pod)
+        return self._unit_by_pod[pod.uid]
 
     @cached_property
     def _other_pods_by_priority(self) -> dict[int, list[PodRecord]]:

@@ -24,12 +24,12 @@ class AutoGroup(msgspec.Struct, frozen=True):
     """State of a group of pods that name no group."""
 
     min_member: int | None  # minMember of the PodGroup; None if the group has no PodGroup
-    member_count: int  # number of pods that start together
+    member_count: int  # number of pods that start together, by their owner
     owner: OwnerRecord | None  # controller of the pods; None if the controller says nothing about the group
     queue_is_open: bool
     has_live_pods: bool  # whether a pod with a known controller waits or is on a node
     has_pods: bool  # whether the group still has a pod, even if that pod has finished
-    is_used: bool  # whether the group has or may get pods; pods that name the group count
+    is_used: bool  # whether the group has or may get pods, including pods that name the group
     has_job: bool = False  # whether a managed job makes the pods: the PodGroup then belongs to the job
 
 
@@ -64,7 +64,7 @@ class PodGroupStep(Enum):
     DELETE = auto()
 
 
-def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
+def next_step(group: AutoGroup, needs_none: bool = False) -> PodGroupStep:
     """Return the next step for the PodGroup of a group.
 
     The PodGroup of an owner without pods, such as an old revision, is deleted. Otherwise the PodGroup could
@@ -72,13 +72,13 @@ def next_step(group: AutoGroup, goes_without: bool = False) -> PodGroupStep:
 
     Args:
         group: The group.
-        goes_without: Whether the group is that of a plain pod that needs no PodGroup now.
+        needs_none: Whether the group is a plain pod that needs no PodGroup now.
     """
     owner = group.owner
     if group.has_job:
         return PodGroupStep.NOTHING
     if group.min_member is None:
-        if goes_without or not group.has_live_pods:
+        if needs_none or not group.has_live_pods:
             return PodGroupStep.NOTHING
         return PodGroupStep.MAKE if group.queue_is_open else PodGroupStep.AWAIT_QUEUE
     if owner is not None and group.has_pods and group.min_member != group.member_count:
@@ -114,9 +114,9 @@ def build(
     Raises:
         BadQuantity: A request cannot be read.
     """
-    meta, labels = pod.metadata, _selected_annotations(pod.metadata.labels, _LABELS)
+    meta, labels = pod.metadata, _volcano_values(pod.metadata.labels, _LABELS)
     # A disruption budget of the pod replaces any budget of its owner.
-    pod_annotations = _selected_annotations(meta.annotations, _ANNOTATIONS)
+    pod_annotations = _volcano_values(meta.annotations, _ANNOTATIONS)
     replaced_keys = frozenset() if _BUDGET_ANNOTATIONS.isdisjoint(pod_annotations) else _BUDGET_ANNOTATIONS
     owner_annotations = owner.annotations if owner is not None else {}
     inherited_annotations = {key: text for key, text in owner_annotations.items() if key not in replaced_keys}
@@ -173,7 +173,7 @@ def _owner_references(pod: Pod, owner: OwnerRecord | None) -> list[dict[str, Any
     return [msgspec.to_builtins(owner) for owner in owners]
 
 
-def _selected_annotations(annotations: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
-    """Return the annotations of Volcano with these names."""
+def _volcano_values(values: Mapping[str, str] | None, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the annotations or labels of Volcano with these names."""
     keys_to_copy = {f"{KEY_PREFIX}{name}" for name in names}
-    return {key: text for key, text in (annotations or {}).items() if key in keys_to_copy}
+    return {key: text for key, text in (values or {}).items() if key in keys_to_copy}

@@ -131,7 +131,7 @@ class Decisions(msgspec.Struct, frozen=True):
 
 
 def start_after(
-    start: Start, decision: GroupDecision, now: float, stood_whole: bool, resumes: bool, undone: int | None
+    start: Start, decision: GroupDecision, now: float, was_whole: bool, resumes: bool, undo_count: int | None
 ) -> Start:
     """Return the history of a group's starts once a decision is published.
 
@@ -139,10 +139,10 @@ def start_after(
         start: The history before the decision.
         decision: The published decision.
         now: The time on the ledger's clock.
-        stood_whole: Whether all members of the start had their nodes.
+        was_whole: Whether all members of the start had their nodes.
         resumes: Whether the group resumes after a restart of Muster.
-        undone: The number of starts in a row that count as undone before this decision. None means that the
-            undone starts of the group's job are counted elsewhere.
+        undo_count: The number of starts in a row that count as undone before this decision. None means that
+            the undone starts of the group's job are counted elsewhere.
     """
     rotation = start.rotation if decision.rotation is None else decision.rotation
     window_full_since = None
@@ -151,12 +151,12 @@ def start_after(
     no_domain_since = None
     if decision.reason is Reason.NO_DOMAIN and decision.verdict is Verdict.RUNNING:
         no_domain_since = now if start.no_domain_since is None else start.no_domain_since
-    waiting = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
+    waiting_start = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
     if decision.failed:
-        is_undone = bool(decision.undo) and start.admitted_at is not None and undone is not None
+        is_undone = bool(decision.undo) and start.admitted_at is not None and undo_count is not None
         return Start(
             failures=start.failures + 1,
-            undone_count=(undone or 0) + 1 if is_undone else start.undone_count,
+            undone_count=(undo_count or 0) + 1 if is_undone else start.undone_count,
             retry_at=decision.retry_at,
             failure=decision.failed,
             was_admitted=start.was_admitted and bool(decision.undo),
@@ -165,9 +165,9 @@ def start_after(
         )
     match decision.verdict:
         case Verdict.STARTING if start.admitted_at is None:
-            waiting = replace(waiting, rotation=rotation, window_full_since=None)
-            return replace(waiting, admitted_at=now, was_admitted=True)
-        case Verdict.RUNNING if stood_whole and not decision.retry_at:
+            waiting_start = replace(waiting_start, rotation=rotation, window_full_since=None)
+            return replace(waiting_start, admitted_at=now, was_admitted=True)
+        case Verdict.RUNNING if was_whole and not decision.retry_at:
             return Start(
                 window_full_since=window_full_since, no_domain_since=no_domain_since, reclaim=decision.reclaim
             )
@@ -175,11 +175,11 @@ def start_after(
             return Start()
         case Verdict.RUNNING:
             was_admitted = start.was_admitted or resumes
-            return replace(waiting, was_admitted=was_admitted, window_full_since=window_full_since)
+            return replace(waiting_start, was_admitted=was_admitted, window_full_since=window_full_since)
         case Verdict.WAITING if not decision.undo:
             claimed_since = start.claims_since
             return replace(
-                waiting,
+                waiting_start,
                 was_admitted=False,
                 rotation=rotation,
                 claims_since=now if claimed_since is None and decision.claims_capacity else claimed_since,
@@ -201,7 +201,7 @@ def position_text(decision: GroupDecision) -> str:
     return f"position {decision.position} in queue {decision.queue}" if decision.position else ""
 
 
-_NEEDS_ACTION = frozenset(
+_ACTION_REASONS = frozenset(
     {
         Reason.GROUP_NOT_FOUND,
         Reason.QUEUE_NOT_FOUND,
@@ -272,7 +272,7 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
         change: The change that would start the group, as a sentence.
     """
     if decision.reason is not None:
-        is_warning = decision.reason in _NEEDS_ACTION
+        is_warning = decision.reason in _ACTION_REASONS
         message = _message(decision.reason, message_of(decision, change))
         return Transition(decision.reason, message, is_warning, is_for_members=True)
     if decision.verdict is Verdict.STARTING:
@@ -371,11 +371,11 @@ def conditions_of(queue: QueueDecision) -> Iterator[QueueCondition]:
     why = ("InvalidSpec", queue.fault) if queue.fault else ("Valid", remark)
     yield QueueCondition(VALID, not queue.fault, *why)
     names = listed(sorted(queue.unmet))
-    unmet = f"nodes offer less {names} than queues are guaranteed: each has the same part of its guarantee"
-    why = ("TooFewNodes", unmet) if queue.unmet else ("Met", "")
+    text = f"nodes offer less {names} than queues are guaranteed: each has the same part of its guarantee"
+    why = ("TooFewNodes", text) if queue.unmet else ("Met", "")
     yield QueueCondition(GUARANTEE_UNMET, bool(queue.unmet), *why)
-    missing = f"nothing starts on ResourceFlavors that do not exist: {listed(queue.missing_flavors)}"
-    why = ("Missing", missing) if queue.missing_flavors else ("Found", "")
+    text = f"nothing starts on ResourceFlavors that do not exist: {listed(queue.missing_flavors)}"
+    why = ("Missing", text) if queue.missing_flavors else ("Found", "")
     yield QueueCondition(FLAVOR_NOT_FOUND, bool(queue.missing_flavors), *why)
 
 

@@ -28,11 +28,11 @@ class Reservation(msgspec.Struct, frozen=True, rename=_DEBUG_KEYS):
     """Nodes that are reserved for a group which has waited too long.
 
     Times are seconds on the ledger's clock. `passable_until` never moves to a later time, so that wrong run
-    times cannot delay the start again and again. Before `stays_until`, no other nodes are searched: nodes on
-    which groups with a wrong run time have just started would seem to be free earlier.
+    times cannot delay the start again and again. Before `stays_until`, no other nodes are searched: if groups
+    with a wrong run time have just started on other nodes, these nodes would seem to be free earlier.
     """
 
-    since: float  # time at which the reservation was made
+    since: float  # when the reservation was made
     nodes: Mapping[Uid, str]  # reserved node of each missing member, by the member's UID
     requests: Resources = {}  # joint requests of the missing members
     starts_at: float | None = None  # when all nodes are expected to be free; None: unknown
@@ -172,12 +172,12 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     # Members by progress, with their history.
 
-    placed: tuple[PodRecord, ...]  # members that are on a node and not deleting, or have succeeded
-    assumed: tuple[tuple[PodRecord, str], ...]  # assumed members with a node that no plan may change
-    waiting: tuple[PodRecord, ...]  # members without a node, for which a node may be planned
+    placed_pods: tuple[PodRecord, ...]  # members that are on a node and not deleting, or have succeeded
+    assumed_pods: tuple[tuple[PodRecord, str], ...]  # assumed members with a node that no plan may change
+    waiting_pods: tuple[PodRecord, ...]  # members without a node, for which a node may be planned
     departing_pods: tuple[PodRecord, ...]  # members on a node that are being deleted
     held_back_count: int  # number of members that wait for other gates, or for missing device claims
-    planned: Mapping[Uid, str]  # planned nodes of waiting members
+    planned_nodes: Mapping[Uid, str]  # planned nodes of waiting members
     attempts: Mapping[Uid, Attempt]  # binding attempts of waiting members
     bound_since: Mapping[Uid, float]  # since when the watch has shown each member on its node
     running: int  # members whose phase is Running
@@ -220,13 +220,13 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         a fault or may not enter its queue.
         """
         is_barred = self.spec.fault or self.spec.is_held or self.is_refused_entry
-        asks = self.exists and self.history.is_entitled and not is_barred
-        return self.pending_requests if asks else {}
+        may_request = self.exists and self.history.is_entitled and not is_barred
+        return self.pending_requests if may_request else {}
 
     @cached_property
     def requires_domains(self) -> bool:
         """Return whether any member without a node has to share a topology domain with other members."""
-        members = (*self.waiting, *(pod for pod, _ in self.assumed))
+        members = (*self.waiting_pods, *(pod for pod, _ in self.assumed_pods))
         return any(pod_set.is_required for pod in members for pod_set in pod.pod_sets)
 
     @property
@@ -260,12 +260,13 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def has_pods(self) -> bool:
         """Return whether any unfinished pod of the group exists."""
-        return bool(self.placed or self.assumed or self.waiting or self.held_back_count or self.leaving_count)
+        pods = self.placed_pods or self.assumed_pods or self.waiting_pods or self.departing_pods
+        return bool(pods or self.held_back_count)
 
     @property
     def is_on_nodes(self) -> bool:
         """Return whether any placed member has not finished."""
-        return len(self.placed) > self.succeeded
+        return len(self.placed_pods) > self.succeeded
 
     @property
     def has_live_members(self) -> bool:
@@ -274,14 +275,14 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def is_under_way(self, plan: Mapping[Uid, str]) -> bool:
         """Return whether any existing member has a planned node."""
-        return bool(plan) and any(pod.uid in plan and not pod.is_expected for pod in self.waiting)
+        return bool(plan) and any(pod.uid in plan and not pod.is_expected for pod in self.waiting_pods)
 
-    def computed(self, work: Callable[["GroupInfo"], T]) -> T:
-        """Return the result of `work` on this group, computed once: the frozen group never changes."""
+    def compute(self, function: Callable[["GroupInfo"], T]) -> T:
+        """Return the result of `function` on this group, computed once: the frozen group never changes."""
         cache: dict[Callable[[GroupInfo], Any], Any] = self.__dict__.setdefault("_known", {})
-        if work not in cache:
-            cache[work] = work(self)
-        result: T = cache[work]
+        if function not in cache:
+            cache[function] = function(self)
+        result: T = cache[function]
         return result
 
     @cached_property
@@ -302,15 +303,15 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
         return -self.priority, self.age
 
 
-def computed_once(work: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
-    """Return a function that computes `work` once for each group and then returns the cached result."""
-    return wraps(work)(lambda group: group.computed(work))
+def computed_once(function: Callable[[GroupInfo], T]) -> Callable[[GroupInfo], T]:
+    """Return a function that computes `function` once for each group and then returns the cached result."""
+    return wraps(function)(lambda group: group.compute(function))
 
 
 @computed_once
 def kind_of(group: GroupInfo) -> RunKind:
     """Return the kind of a group. Groups of one kind are expected to run for the same time."""
-    pods = (*group.placed, *(pod for pod, _ in group.assumed), *group.waiting)
+    pods = (*group.placed_pods, *(pod for pod, _ in group.assumed_pods), *group.waiting_pods)
     requests = total_requests(pod.shape for pod in pods)
     return RunKind(group.queue, group.spec.series, frozenset(requests.items()))
 

@@ -35,7 +35,7 @@ def min_resources(job: JobRecord) -> dict[str, str]:
     return quantities({name: amount for name, amount in requests.items() if name != PODS})
 
 
-def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
+def job_podgroup(job: JobRecord, queue: str, member_count: int) -> dict[str, Any]:
     """Return the PodGroup to create for a job.
 
     The PodGroup is owned by the job, and is deleted with the job.
@@ -43,14 +43,14 @@ def job_podgroup(job: JobRecord, queue: str, members: int) -> dict[str, Any]:
     Args:
         job: The job.
         queue: The queue of the job.
-        members: The number of pods that start together.
+        member_count: The number of pods that start together.
     """
     spec = {
-        "minMember": members,
+        "minMember": member_count,
         "minTaskMember": dict(job.by_role),
         "queue": podgroup_queue(job, queue),
         "priorityClassName": job.priority_class,
-        "minResources": min_resources(job) if members == job.pod_count else {},
+        "minResources": min_resources(job) if member_count == job.pod_count else {},
         "subGroupPolicy": job.sub_groups,
     }
     owner = OwnerReference(*job.kind, job.name, job.uid, controller=True)
@@ -251,8 +251,8 @@ def _step_of_waiting(managed: ManagedJob, decision: GroupDecision, now: float) -
     is_starting = decision.verdict is Verdict.STARTING
     if is_starting and managed.start_deadline is not None and now >= managed.start_deadline:
         return JobStep.GIVE_UP
-    is_as_decided = managed.has_capacity and not differences(managed)
-    return JobStep.UNSUSPEND if is_starting and is_as_decided else _update_if_different(managed)
+    matches_job = managed.has_capacity and not differences(managed)
+    return JobStep.UNSUSPEND if is_starting and matches_job else _update_if_different(managed)
 
 
 def _update_if_different(managed: ManagedJob) -> JobStep:
@@ -261,7 +261,7 @@ def _update_if_different(managed: ManagedJob) -> JobStep:
 
 
 def differences(managed: ManagedJob) -> dict[str, object]:
-    """Return the fields in the PodGroup's spec that have to change to match the job.
+    """Return the fields in the spec of the job's PodGroup that have to change to match the job.
 
     Ended pods of a running job count as members: its minMember falls only if the job declares fewer pods.
     """
@@ -288,7 +288,7 @@ def differences(managed: ManagedJob) -> dict[str, object]:
 def unsuspend(
     obj: Json,
     row: WorkloadRow,
-    annotations: Iterable[Sequence[str | int]],
+    annotation_paths: Iterable[Sequence[str | int]],
     group: str,
     at_time: str,
     reduced_to: int | None = None,
@@ -301,7 +301,7 @@ def unsuspend(
     Args:
         obj: The job in the API server.
         row: The fields of its kind.
-        annotations: The paths of its pods' annotations.
+        annotation_paths: The paths of its pods' annotations.
         group: The name of the group.
         at_time: The timestamp of its admission.
         reduced_to: The number of pods of a partial start. None means as many pods as its author requested.
@@ -313,7 +313,7 @@ def unsuspend(
         _add_annotation(obj, ("metadata",), keys.STARTED, at_time),
         *(
             _add_annotation(obj, path[:-1], keys.GROUP_ANNOTATION, group)
-            for path in (annotations if row.suspend else ())
+            for path in (annotation_paths if row.suspend else ())
             if (_value_at(obj, path) or {}).get(keys.GROUP_ANNOTATION) != group
         ),
     ]
@@ -360,16 +360,16 @@ def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operatio
         admitted_at: The timestamp of its admission. With this record, the job counts as suspended by its
             user.
     """
-    is_same, _ = version_tests(obj)
+    uid_test, _ = version_tests(obj)
     if row.commanded is not None:
-        return [is_same, _add_annotation(obj, ("metadata",), keys.STARTED, "")]
+        return [uid_test, _add_annotation(obj, ("metadata",), keys.STARTED, "")]
     record, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
     records: list[Operation] = []
     if admitted_at:
         records = [_add_annotation(obj, record[:1], record[-1], admitted_at)]
     elif value_at(obj, record) is not None:
         records = [{"op": "remove", "path": pointer(record)}]
-    return [*(version_tests(obj) if count else [is_same]), added(row.suspend, True), *count, *records]
+    return [*(version_tests(obj) if count else [uid_test]), added(row.suspend, True), *count, *records]
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:

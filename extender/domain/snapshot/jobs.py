@@ -76,7 +76,7 @@ def suspension_patch(row: WorkloadRow, is_suspended: bool) -> Json:
     return dict(patch)
 
 
-def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
+def stop_change(row: WorkloadRow, obj: Json, now: str) -> JobChange:
     """Return the change that suspends a job until a user resumes it.
 
     The change also writes Muster's record of the start. Without this record, the job would count as waiting
@@ -91,7 +91,7 @@ def stopping(row: WorkloadRow, obj: Json, now: str) -> JobChange:
     return JobChange(job={**suspension_patch(row, True), **start_record})
 
 
-def resuming(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
+def resume_change(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
     """Return the change that resumes a held or stopped job.
 
     Args:
@@ -279,7 +279,7 @@ def job_record(
     """
     meta, obj, row = job.metadata, as_json(kind, job), table[kind]
     controller = ownership.controller_of(meta.owner_references)
-    made_by = table.get((controller.api_version, controller.kind)) if controller else None
+    controller_row = table.get((controller.api_version, controller.kind)) if controller else None
     if is_suspended(row, obj):
         obj = with_requested_count(row, obj)
     record = JobRecord(
@@ -289,14 +289,14 @@ def job_record(
         name=meta.name,
         group=podgroup_of(kind, meta),
         created_at=meta.creation_timestamp or "",
-        queue=_queue_of_its_own(row, job),
+        queue=_own_queue(row, job),
         is_commanded=row.commanded is not None,
         local_queue=local_queue_label(meta),
         is_suspended=is_suspended(row, obj),
         is_stopped=is_stopped(row, obj),
         started_at=(meta.annotations or {}).get(keys.STARTED, ""),
         outcome=_OUTCOMES[outcome_of(row, obj)],
-        is_part=made_by is not None and made_by.manageable,
+        is_part=controller_row is not None and controller_row.manageable,
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
         may_use=recorded_use(meta, kind.kind),
@@ -324,8 +324,8 @@ def job_record(
                 topology=first_request(network_topology(topology), record.topology),
                 policies=sub_group_policies(msgspec.convert(sub_groups, list[SubGroup])),
             )
-        dependent = row.dependent(obj, {part.role: part.count for part in sets})
-        return _with_pods(record, sets, dependent, shapes, frozenset(schedulers), auto_groups)
+        dependent_roles = row.dependent(obj, {part.role: part.count for part in sets})
+        return _with_pods(record, sets, dependent_roles, shapes, frozenset(schedulers), auto_groups)
     except (*SHAPE_ERRORS, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", is_for_muster=True)
 
@@ -370,7 +370,7 @@ def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
 
     The result is empty if neither names a queue.
     """
-    queue = _queue_of_its_own(table.get(kind), job)
+    queue = _own_queue(table.get(kind), job)
     with suppress(*SHAPE_ERRORS, msgspec.ValidationError):
         for part in _first_sets(as_json(kind, job), table) if not queue else ():
             meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
@@ -378,7 +378,7 @@ def queue_named_by(kind: JobKind, job: AnyJob, table: Kinds) -> str:
     return queue
 
 
-def _queue_of_its_own(row: WorkloadRow | None, job: AnyJob) -> str:
+def _own_queue(row: WorkloadRow | None, job: AnyJob) -> str:
     """Return the queue that the job itself names; empty if it names none."""
     if row is None or row.commanded is None:
         return ownership.queue_named_by(job.metadata)
@@ -403,7 +403,7 @@ def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:
 
 
 def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
-    """Return the key of the group that a job's pods form if they name no group.
+    """Return the key of the group that a job's pods form if the pods name no group.
 
     See `ownership.group_owner_of`.
     """
@@ -433,28 +433,28 @@ def as_json(kind: JobKind, job: AnyJob) -> Json:
 def _with_pods(
     record: JobRecord,
     pod_sets: list[JobPodSet],
-    dependent: Container[str],
+    dependent_roles: Container[str],
     shapes: Shapes,
     schedulers: frozenset[str],
     auto_groups: bool,
 ) -> JobRecord:
     """Return the record of a job, completed from its pod templates."""
     total = sum(pod_set.count for pod_set in pod_sets)
-    pods = [_pod_of(record, pod_set) for pod_set in pod_sets]
+    pods = [_stored_pod(record, pod_set) for pod_set in pod_sets]
     fault = f"it makes {total} pods at once; at most {MAX_PODS} are allowed" if total > MAX_PODS else ""
-    parts = []
+    expected_pods = []
     counts = [pod_set.count for pod_set in pod_sets]
     for number, count, pod in carrier_pods(zip(counts, pods, strict=True)) if not fault else ():
         role, group = pod_sets[number].role, record.group
         member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
         member = replace(member, group=group, own_group=group, auto=auto_groups, is_expected=True)
-        parts.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent)))
+        expected_pods.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent_roles)))
     names_our_scheduler = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
         record,
         queue=record.queue or next((ownership.queue_named_by(pod.metadata) for pod in pods), ""),
         priority_class=next((pod.spec.priority_class_name for pod in pods), ""),
-        pods=tuple(parts),
+        pods=tuple(expected_pods),
         fault=fault,
         claims=frozenset[ClaimKey]().union(*map(claims_of, pods))
         if any(requests_devices(pod.spec) for pod in pods)
@@ -465,7 +465,7 @@ def _with_pods(
     )
 
 
-def _pod_of(record: JobRecord, part: JobPodSet) -> Pod:
+def _stored_pod(record: JobRecord, part: JobPodSet) -> Pod:
     """Return a pod as the API server would store it.
 
     The pod has the defaults of the API server, and the additions of admission plugins.

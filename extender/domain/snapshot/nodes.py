@@ -104,7 +104,7 @@ class NodeIndex:
         return new_index
 
     def mask(self, test: NodeTest) -> Mask:
-        """Return a mask of the rows whose nodes a test admits."""
+        """Return a mask of the rows whose nodes pass a test."""
         mask = np.zeros(self._size, np.bool_)
         for taints, rows in self._by_taints.items():
             mask[rows] = test.tolerates(taints)
@@ -226,31 +226,31 @@ class Topologies:
 
     def __init__(self, topologies: Iterable[Levels] = ()) -> None:
         self.level_lists = tuple(topologies)
-        self._with_level: dict[str, Levels] = {}
+        self._levels_by_level: dict[str, Levels] = {}
         for levels in self.level_lists:
             for level in levels:
-                self._with_level.setdefault(level, levels)
-        tiers = [tier for level in self._with_level if (tier := _tier_of(level)) is not None]
+                self._levels_by_level.setdefault(level, levels)
+        tiers = [tier for level in self._levels_by_level if (tier := _tier_of(level)) is not None]
         self._largest_tier = max(tiers, default=inf)
 
     @property
     def levels(self) -> Sequence[str]:
         """Return the levels of all topologies."""
-        return tuple(self._with_level)
+        return tuple(self._levels_by_level)
 
     def levels_with(self, level: str) -> Levels:
         """Return the levels of the topology that contains `level`.
 
         If no topology contains `level`, the result is this level alone.
         """
-        return self._with_level.get(level, (level,))
+        return self._levels_by_level.get(level, (level,))
 
     def levels_down_to(self, level: str) -> Levels:
         """Return `level` and the larger levels of its topology.
 
         An empty result means that the level is a tier above all HyperNodes. Its domain is the whole cluster.
         """
-        tier = None if level in self._with_level else _tier_of(level)
+        tier = None if level in self._levels_by_level else _tier_of(level)
         if tier is not None and tier > self._largest_tier:
             return ()
         levels = self.levels_with(level)
@@ -258,7 +258,7 @@ class Topologies:
 
     def domains_of(self, labels: Labels) -> dict[str, str]:
         """Return the names of the domains of a node with these labels, by level."""
-        return {level: labels[level] for level in self._with_level if level in labels}
+        return {level: labels[level] for level in self._levels_by_level if level in labels}
 
 
 class NodeTable:
@@ -395,7 +395,7 @@ class NodeTable:
         return self._nested_domains[level, inner]
 
     def path_order(self, level: str) -> tuple[Rows, Rows]:
-        """Return the rows ordered by their domains, and the rank of each row.
+        """Return the rows ordered by the domains of their nodes, and the rank of each row.
 
         The order begins with the largest level of a topology.
         """

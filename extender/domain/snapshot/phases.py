@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import Uid
 from extender.domain.snapshot.group_info import GroupInfo, computed_once
-from extender.domain.snapshot.wholeness import missing, whole
+from extender.domain.snapshot.wholeness import is_whole_with, missing
 
 
 class Phase(StrEnum):
@@ -34,7 +34,7 @@ class Phase(StrEnum):
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """Phase of a group with its member counts and outcome."""
+    """Phase of a group, with its member counts and its outcome."""
 
     phase: Phase = Phase.PENDING
     running: int = 0  # members in pod phase Running that are not being deleted
@@ -78,13 +78,14 @@ def life_of(
     # A group is Inqueue until all members exist: some operators create no members for a Pending group.
     is_inqueue = lacks_members and (not group.has_pods or group.spec.reported_phase in ("", Phase.INQUEUE))
     fallback = Phase.INQUEUE if is_inqueue and group.min_member > 0 else _PHASE_BY_VERDICT.get(verdict)
-    if not (group.placed or group.leaving_count or group.failed or group.is_aborted) and fallback is not None:
+    has_counts = group.placed_pods or group.leaving_count or group.failed
+    if not (has_counts or group.is_aborted) and fallback is not None:
         life = (_COUNTED_LIVES if group.is_in_queue else _UNCOUNTED_LIVES)[fallback]
         return life if group.local_queue is None else replace(life, local_queue=_counting_local_queue(group))
     outcome = None if plan else outcome_of(group)
     phase = _phase(group, fallback, plan, outcome)
-    numbers = group.running, group.succeeded, group.failed
-    return Life(phase, *numbers, outcome, group.is_in_queue, _counting_local_queue(group))
+    member_counts = group.running, group.succeeded, group.failed
+    return Life(phase, *member_counts, outcome, group.is_in_queue, _counting_local_queue(group))
 
 
 def _counting_local_queue(group: GroupInfo) -> str:
@@ -98,12 +99,12 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
     A group with members on nodes, or on the way to nodes, has not ended. A group has ended once enough
     members succeeded, even if further members wait that the group does not need.
     """
-    if group.has_live_members or group.assumed:
+    if group.has_live_members or group.assumed_pods:
         return None
-    roles = Counter(pod.role for pod in group.placed) if group.succeeded else Counter()
-    if group.succeeded and whole(group.needs, roles, group.succeeded):
+    roles = Counter(pod.role for pod in group.placed_pods) if group.succeeded else Counter()
+    if group.succeeded and is_whole_with(group.needs, roles, group.succeeded):
         return Outcome.COMPLETED
-    if group.waiting or group.held_back_count:
+    if group.waiting_pods or group.held_back_count:
         return None
     if group.job.outcome is not None:
         return group.job.outcome
@@ -113,8 +114,8 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
 
 
 def ended(group: GroupInfo) -> Outcome | None:
-    """Return how the group ended; None if it has not ended, or if members still wait to start."""
-    return None if group.waiting or group.held_back_count else outcome_of(group)
+    """Return how the group ended; None if it has not ended, or if any member still waits to start."""
+    return None if group.waiting_pods or group.held_back_count else outcome_of(group)
 
 
 def ending_text(life: Life) -> str:
@@ -126,8 +127,9 @@ def ending_text(life: Life) -> str:
 
 def is_ending(group: GroupInfo) -> bool:
     """Return whether a whole group is ending: some members are being deleted, and no member replaces them."""
-    is_replaced, leaving = group.waiting or group.assumed or group.held_back_count, group.leaving_count
-    return bool(leaving) and not is_replaced and len(group.placed) + leaving >= group.min_member
+    has_replacements = group.waiting_pods or group.assumed_pods or group.held_back_count
+    member_count = len(group.placed_pods) + group.leaving_count
+    return group.leaving_count > 0 and not has_replacements and member_count >= group.min_member
 
 
 def _phase(group: GroupInfo, fallback: Phase | None, plan: Collection[Uid], outcome: Outcome | None) -> Phase:
@@ -148,15 +150,15 @@ def _phase(group: GroupInfo, fallback: Phase | None, plan: Collection[Uid], outc
         return Phase.RUNNING
     if fallback is not None:
         return fallback
-    has_planned_members = bool(plan or group.assumed)
-    if group.has_live_members or (has_planned_members and group.placed):
+    has_planned_members = bool(plan or group.assumed_pods)
+    if group.has_live_members or (has_planned_members and group.placed_pods):
         return Phase.RUNNING
     return Phase.INQUEUE if has_planned_members else Phase.PENDING
 
 
 def _count_placed(group: GroupInfo) -> int:
     """Return the number of members that are or were on nodes; departing and failed members count."""
-    return len(group.placed) + group.leaving_count + group.failed
+    return len(group.placed_pods) + group.leaving_count + group.failed
 
 
 def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
@@ -164,7 +166,7 @@ def _has_lost_members(group: GroupInfo, plan: Collection[Uid]) -> bool:
     if group.is_whole or is_ending(group):
         return False
     missing_members = [pod for pod in missing(group).members if not pod.reserved_for]
-    assumed_uids = {pod.uid for pod, _ in group.assumed}
+    assumed_uids = {pod.uid for pod, _ in group.assumed_pods}
     lacks_nodes = any(pod.uid not in plan and pod.uid not in assumed_uids for pod in missing_members)
     return lacks_nodes or _count_placed(group) + len(missing_members) < group.min_member
 
@@ -198,12 +200,13 @@ def state_of(group: GroupInfo) -> State:
         return State.ENDED
     if is_ending(group):
         return State.ENDING
-    if group.is_whole and not (group.waiting or group.assumed):
+    if group.is_whole and not (group.waiting_pods or group.assumed_pods):
         if group.has_fully_run:
             return State.FULLY_RUNNING
-        if group.placed and group.exists:
+        if group.placed_pods and group.exists:
             return State.NEWLY_RUNNING
-    if not (group.min_member or group.placed or group.assumed or group.waiting or group.leaving_count):
+    has_members = group.placed_pods or group.assumed_pods or group.waiting_pods or group.leaving_count
+    if not (group.min_member or has_members):
         return State.EMPTY
     if group.is_whole or group.is_whole_as_before:
         return State.GROWING
@@ -212,5 +215,5 @@ def state_of(group: GroupInfo) -> State:
     # Only an admission by Muster counts as a start. A pod that was created with a node name does not count:
     # otherwise all other members could bypass the queue's state, order, share and ceiling. After a crash, the
     # record on the PodGroup proves the admission, unless the group has waited again since.
-    resumes = group.history.resumes and (group.placed or group.job.is_unsuspended)
-    return State.STARTING if group.start.was_admitted or group.assumed or resumes else State.WAITING
+    resumes = group.history.resumes and (group.placed_pods or group.job.is_unsuspended)
+    return State.STARTING if group.start.was_admitted or group.assumed_pods or resumes else State.WAITING

@@ -25,10 +25,10 @@ from extender.domain.snapshot.nodes import AmountRows, NodeTable
 
 
 class Attention(msgspec.Struct, frozen=True):
-    """Times that show whether decisions take effect.
+    """Times since when this replica leads and the scheduler calls it.
 
-    Decisions take effect only while this replica leads and the scheduler calls it. At other times, an unused
-    plan is no evidence that the plan is wrong. Times are seconds on the ledger's clock.
+    Decisions take effect only while both are true. At other times, an unused plan is no evidence that the
+    plan is wrong. Times are seconds on the ledger's clock.
     """
 
     leading_since: float | None = -inf  # since when this replica leads; None: it does not lead
@@ -66,7 +66,7 @@ OTHERS_KEY = GroupKey("")  # stands for other schedulers' pods, nodes and queues
 class Freed(msgspec.Struct, frozen=True):
     """Last times at which capacity, a share or places in the window became free, on the ledger's clock.
 
-    In a queue of strict priority, a group that backs off is tried again once other groups free something.
+    In a queue of strict priority, a group that backs off is tried again once another group frees something.
     Capacity that the group frees by its own failure does not count.
     """
 
@@ -136,7 +136,7 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
     namespace_count: int = 0  # number of namespaces in which pods of groups have terms
 
     def is_equal(self, other: "Occupancy") -> bool:
-        """Return whether both have the same counts and the same object of terms."""
+        """Return whether both have equal counts and the same object as `terms`."""
         counts = self.port_counts, self.selected_counts, self.carrier_counts
         other_counts = other.port_counts, other.selected_counts, other.carrier_counts
         return self.terms is other.terms and counts == other_counts
@@ -219,7 +219,7 @@ class OtherPods:
         Args:
             changes: The new records by UID; None for a pod that is gone.
         """
-        later, parts, leaving = OtherPods(), list(self._parts), dict(self.leaving)
+        new, parts, leaving = OtherPods(), list(self._parts), dict(self.leaving)
         copied_parts: dict[int, dict[Uid, PodRecord]] = {}
         for uid, pod in changes.items():
             number = _part_of(uid)
@@ -235,8 +235,8 @@ class OtherPods:
         for number, part in copied_parts.items():
             evictable = (pod for pod in part.values() if pod.may_be_evicted() and not pod.deleting)
             lowest[number] = min((pod.priority for pod in evictable), default=inf)
-        later.leaving, later._parts, later._lowest_priorities = leaving, tuple(parts), tuple(lowest)
-        return later
+        new.leaving, new._parts, new._lowest_priorities = leaving, tuple(parts), tuple(lowest)
+        return new
 
     @cached_property
     def lowest_priority(self) -> float:

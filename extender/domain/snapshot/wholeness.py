@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # `muster why` imports this module, and starts faster without
     from extender.domain.snapshot.snapshot import Snapshot
 
 _MAX_NAMES, _MAX_CHARACTERS = 8, 63  # limit of roles in a message, and of characters per role
-Kind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # a member's shape, with topology sets if any
-Signature = frozenset[tuple[Kind, int]]
+MemberKind = Shape | tuple[Shape, tuple[tuple[object, ...], ...]]  # shape, with topology sets if any
+Signature = frozenset[tuple[MemberKind, int]]
 _shape_of, _sets_of = attrgetter("shape"), attrgetter("pod_sets")
 
 
@@ -67,39 +67,39 @@ class Missing(msgspec.Struct, frozen=True, dict=True):
         return requests_of(self.shapes)
 
 
-def binding_roles(needs: Needs) -> Mapping[str, int]:
-    """Return the minima by role; empty if they are ignored because they add up to more than minMember."""
+def role_minima(needs: Needs) -> Mapping[str, int]:
+    """Return the minima by role; empty if they are ignored because their sum is more than minMember."""
     return needs.min_task_member if sum(needs.min_task_member.values()) <= needs.min_member else {}
 
 
-def kept_roles(needs: Needs) -> Mapping[str, int]:
+def min_running(needs: Needs) -> Mapping[str, int]:
     """Return the minimum number of members that a running group must have, by role.
 
     Lost members of these roles are replaced, and an eviction of single members never brings a role below its
     minimum.
     """
     if needs.composite is None:
-        return binding_roles(needs)
+        return role_minima(needs)
     return {child.name: child.minimum for child in needs.composite.pod_groups}
 
 
-def whole(needs: Needs, roles: Counter[str], members: int) -> bool:
+def is_whole_with(needs: Needs, roles: Counter[str], members: int) -> bool:
     """Return whether `members` members, counted by role in `roles`, make a group whole.
 
     A group is whole if it has minMember members, and minTaskMember members of each role. If the minima of the
     roles add up to more than minMember, they are ignored, as in Volcano.
     """
-    if members < needs.min_member or any(roles[role] < n for role, n in binding_roles(needs).items()):
+    if members < needs.min_member or any(roles[role] < n for role, n in role_minima(needs).items()):
         return False
     return needs.composite is None or needs.composite.is_whole(roles)
 
 
 def missing(group: GroupInfo) -> Missing:
     """Return the members to start next so that the group is whole. Members with a node come first."""
-    return group.computed(missing_of)
+    return group.compute(members_to_start)
 
 
-def missing_of(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
+def members_to_start(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
     """Return the members to start next so that the group is whole.
 
     Members with a node come first, then members that are known to fit (`fitting`).
@@ -124,16 +124,17 @@ def _missing_members(group: GroupInfo, needs: Needs, fitting: Collection[Uid], r
         replaces: Whether to return only replacements of lost members, for the child groups of a composite.
     """
     # Planned members come first, then members that fit. Each part is ordered by priority, then by name.
-    pods = sorted((pod for pod in group.waiting if not pod.is_for_min_resources), key=attrgetter("sort_key"))
+    pods = [pod for pod in group.waiting_pods if not pod.is_for_min_resources]
+    pods.sort(key=attrgetter("sort_key"))
     pods.sort(key=attrgetter("priority"), reverse=True)  # a stable sort keeps the order by name
     # Pods that are created once others run come last: the gang starts without them.
-    pods.sort(key=lambda pod: (pod.is_dependent, pod.uid not in group.planned, pod.uid not in fitting))
-    candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed] + pods)
+    pods.sort(key=lambda pod: (pod.is_dependent, pod.uid not in group.planned_nodes, pod.uid not in fitting))
+    candidates = _in_sub_groups(group, [pod for pod, _ in group.assumed_pods] + pods)
     if needs.composite is not None:
         return _missing_of_composite(group, needs.composite, candidates, fitting, replaces)
     chosen_pods, lacking_sub_groups = _needed_sub_groups(group, candidates)
-    needed_by_role = dict(binding_roles(needs))
-    for pod in (*group.placed, *chosen_pods):
+    needed_by_role = dict(role_minima(needs))
+    for pod in (*group.placed_pods, *chosen_pods):
         needed_by_role[pod.role] = needed_by_role.get(pod.role, 0) - 1
     chosen_uids = {pod.uid for pod in chosen_pods}
     spare_pods: list[PodRecord] = []
@@ -143,10 +144,10 @@ def _missing_members(group: GroupInfo, needs: Needs, fitting: Collection[Uid], r
             chosen_pods.append(pod)
         elif pod.uid not in chosen_uids:
             spare_pods.append(pod)
-    further_count = max(needs.min_member - len(group.placed) - len(chosen_pods), 0)
+    further_count = max(needs.min_member - len(group.placed_pods) - len(chosen_pods), 0)
     chosen_pods += spare_pods[:further_count]
     chosen_pods += _fill_sub_groups(group, chosen_pods, spare_pods[further_count:])
-    members = (*chosen_pods, *(pod for pod in group.waiting if pod.is_for_min_resources))
+    members = (*chosen_pods, *(pod for pod in group.waiting_pods if pod.is_for_min_resources))
     roles = [f"{n} of role {role[:_MAX_CHARACTERS]}" for role, n in sorted(needed_by_role.items()) if n > 0]
     roles += [f"{n} sub-groups of {name[:_MAX_CHARACTERS]}" for name, n in sorted(lacking_sub_groups.items())]
     return Missing(members, _absent_message(group, roles, further_count - len(spare_pods)))
@@ -165,7 +166,8 @@ def _in_sub_groups(group: GroupInfo, candidates: list[PodRecord]) -> list[PodRec
     """
     if all(pod.sub_group is None for pod in candidates):
         return candidates
-    sizes_on_nodes, sizes = sub_group_sizes(group.placed), sub_group_sizes((*group.placed, *candidates))
+    sizes_on_nodes = sub_group_sizes(group.placed_pods)
+    sizes = sizes_on_nodes + sub_group_sizes(candidates)
     pods_by_sub_group = defaultdict[PodSubGroup | Uid, list[PodRecord]](list)
     for pod in candidates:
         if pod.sub_group is None or sizes[pod.sub_group] >= pod.sub_group.size:
@@ -183,7 +185,7 @@ def _needed_sub_groups(
     """
     if not group.spec.least_sub_groups:
         return [], {}
-    sizes, counts = sub_group_sizes(group.placed), Counter(group.spec.least_sub_groups)
+    sizes, counts = sub_group_sizes(group.placed_pods), Counter(group.spec.least_sub_groups)
     counts -= Counter(sub_group.policy for sub_group, number in sizes.items() if number >= sub_group.size)
     chosen_pods: list[PodRecord] = []
     for sub_group, pods in groupby(candidates, attrgetter("sub_group")):
@@ -203,7 +205,7 @@ def _fill_sub_groups(
         chosen_pods: The chosen members.
         spare_pods: The pods from which the result is taken.
     """
-    sizes, further_pods = sub_group_sizes((*group.placed, *chosen_pods)), list[PodRecord]()
+    sizes, further_pods = sub_group_sizes((*group.placed_pods, *chosen_pods)), list[PodRecord]()
     for pod in spare_pods:
         sub_group = pod.sub_group
         if sub_group is not None and 0 < sizes[sub_group] < sub_group.size:
@@ -231,21 +233,21 @@ def _missing_of_composite(
         fitting: Members that are known to fit, which are preferred.
         replaces: Whether to return only replacements of lost members of running child groups.
     """
-    on_nodes, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
+    on_nodes, waiting = Counter(pod.role for pod in group.placed_pods), pods_by_child_group(candidates)
     absent_texts = [*composite.lacks(on_nodes + Counter(pod.role for pod in candidates))]
-    on_the_way = {pod.uid for pod, _ in group.assumed} | group.planned.keys()
+    uids_with_nodes = {pod.uid for pod, _ in group.assumed_pods} | group.planned_nodes.keys()
     if replaces:
-        losses = {name: n - on_nodes[name] for name, n in kept_roles(group.needs).items() if on_nodes[name]}
+        losses = {name: n - on_nodes[name] for name, n in min_running(group.needs).items() if on_nodes[name]}
         chosen_pods = [pod for name, n in losses.items() for pod in waiting.get(name, ())[: max(n, 0)]]
     elif absent_texts:
-        chosen_pods = [pod for pod in candidates if pod.uid in on_the_way]
+        chosen_pods = [pod for pod in candidates if pod.uid in uids_with_nodes]
     else:
-        chosen_pods = least_members(composite, on_nodes, waiting, on_the_way.union(fitting)) or []
-    placeholders = (pod for pod in group.waiting if pod.is_for_min_resources)
+        chosen_pods = fewest_members(composite, on_nodes, waiting, uids_with_nodes.union(fitting)) or []
+    placeholders = (pod for pod in group.waiting_pods if pod.is_for_min_resources)
     return Missing((*chosen_pods, *placeholders), _absent_message(group, absent_texts, 0))
 
 
-def in_child_groups(pods: Iterable[PodRecord]) -> Mapping[str, list[PodRecord]]:
+def pods_by_child_group(pods: Iterable[PodRecord]) -> Mapping[str, list[PodRecord]]:
     """Return the pods of each child PodGroup, in their order."""
     pods_by_group = defaultdict[str, list[PodRecord]](list)
     for pod in pods:
@@ -253,10 +255,10 @@ def in_child_groups(pods: Iterable[PodRecord]) -> Mapping[str, list[PodRecord]]:
     return pods_by_group
 
 
-def least_members(
+def fewest_members(
     child: ChildGroup,
-    placed: Mapping[str, int],
-    waiting: Mapping[str, Sequence[PodRecord]],
+    placed_counts: Mapping[str, int],
+    waiting_pods: Mapping[str, Sequence[PodRecord]],
     preferred: Collection[Uid] = (),
 ) -> list[PodRecord] | None:
     """Return the fewest waiting members that make a child group whole; None if too few members wait.
@@ -265,41 +267,41 @@ def least_members(
 
     Args:
         child: The child group, or the whole tree.
-        placed: The number of members on nodes by PodGroup.
-        waiting: The other members by PodGroup, in the order in which they start.
+        placed_counts: The number of members on nodes by PodGroup.
+        waiting_pods: The other members by PodGroup, in the order in which they start.
         preferred: The members that have a planned node or are known to fit.
     """
     if child.children is None:
-        count, pods = max(child.minimum - placed.get(child.name, 0), 0), waiting.get(child.name, ())
-        return list(pods[:count]) if len(pods) >= count else None
+        n, pods = max(child.minimum - placed_counts.get(child.name, 0), 0), waiting_pods.get(child.name, ())
+        return list(pods[:n]) if len(pods) >= n else None
     options: list[tuple[bool, int, int, list[PodRecord]]] = []
     for sub_group in child.children:
-        if (members := least_members(sub_group, placed, waiting, preferred)) is not None:
-            is_new = not any(placed.get(leaf.name) for leaf in sub_group.pod_groups)
-            unknown = sum(pod.uid not in preferred for pod in members)
-            options.append((is_new, unknown, len(members), members))
+        if (members := fewest_members(sub_group, placed_counts, waiting_pods, preferred)) is not None:
+            is_new = not any(placed_counts.get(leaf.name) for leaf in sub_group.pod_groups)
+            unknown_count = sum(pod.uid not in preferred for pod in members)
+            options.append((is_new, unknown_count, len(members), members))
     options.sort(key=itemgetter(0, 1, 2))
     picks = options[: child.minimum]
     return [pod for *_, members in picks for pod in members] if len(picks) == child.minimum else None
 
 
 def joining_parts(
-    child: ChildGroup, placed: Mapping[str, int], waiting: Mapping[str, Sequence[PodRecord]]
+    child: ChildGroup, placed_counts: Mapping[str, int], waiting_pods: Mapping[str, Sequence[PodRecord]]
 ) -> Iterator[tuple[list[PodRecord], int]]:
     """Yield lists of members that may join a running tree, and the number that must join together.
 
     The members of a child group that is not whole have to join together. Other members are yielded by shape,
     and join one by one.
     """
-    if members := least_members(child, placed, waiting):
+    if members := fewest_members(child, placed_counts, waiting_pods):
         yield members, len(members)
     elif members is not None:
         pods_by_shape = defaultdict[Shape, list[PodRecord]](list)
-        for pod in waiting.get(child.name, ()) if child.children is None else ():
+        for pod in waiting_pods.get(child.name, ()) if child.children is None else ():
             pods_by_shape[pod.shape].append(pod)
         yield from ((pods, 1) for pods in pods_by_shape.values())
         for sub_group in child.children or ():
-            yield from joining_parts(sub_group, placed, waiting)
+            yield from joining_parts(sub_group, placed_counts, waiting_pods)
 
 
 def _absent_message(group: GroupInfo, roles: Sequence[str], further_count: int) -> str:
@@ -312,16 +314,16 @@ def _absent_message(group: GroupInfo, roles: Sequence[str], further_count: int) 
     """
     if not roles and further_count <= 0:
         return ""
-    waiting = sum(not pod.is_for_min_resources for pod in group.waiting)
-    existing = len(group.placed) + len(group.assumed) + waiting
+    waiting_count = sum(not pod.is_for_min_resources for pod in group.waiting_pods)
+    existing_count = len(group.placed_pods) + len(group.assumed_pods) + waiting_count
     cause = f": {group.claim_fault}" if group.claim_fault else " by other scheduling gates"
-    held_back = f"; {group.held_back_count} held back{cause}" if group.held_back_count else ""
+    held_back_text = f"; {group.held_back_count} held back{cause}" if group.held_back_count else ""
     more_roles = [f"{len(roles) - _MAX_NAMES} more roles"] if len(roles) > _MAX_NAMES else []
-    missing_roles = f", missing {' and '.join([*roles[:_MAX_NAMES], *more_roles])}" if roles else ""
-    exist = f"{existing} of {group.min_member} members exist"
+    missing_text = f", missing {' and '.join([*roles[:_MAX_NAMES], *more_roles])}" if roles else ""
+    exist_text = f"{existing_count} of {group.min_member} members exist"
     if group.job.is_unsuspended:
-        exist = created_text(existing, group.min_member)
-    return f"{exist}{missing_roles}{held_back}"
+        exist_text = created_text(existing_count, group.min_member)
+    return f"{exist_text}{missing_text}{held_back_text}"
 
 
 def created_text(created_count: int, needed_count: int) -> str:
@@ -348,28 +350,32 @@ def _whole_since(group: GroupInfo) -> float | None:
     """
     members = sorted(
         (-inf if pod.has_started else group.bound_since.get(pod.uid, 0.0), pod.uid, pod.role)
-        for pod in group.placed
+        for pod in group.placed_pods
     )
     roles, needs = Counter[str](), group.needs
-    minima = kept_roles(needs) if needs.composite is not None else None  # testing a whole tree is slow
+    minima = min_running(needs) if needs.composite is not None else None  # testing a whole tree is slow
     for count, (since, _, role) in enumerate(members, start=1):
         roles[role] += 1
-        if (minima is None or roles[role] == minima.get(role)) and whole(needs, roles, count):
+        if (minima is None or roles[role] == minima.get(role)) and is_whole_with(needs, roles, count):
             return since
     return None
 
 
-def start_begun(group: GroupInfo, snapshot: "Snapshot") -> float | None:
+def start_begun_at(group: GroupInfo, snapshot: "Snapshot") -> float | None:
     """Return the instant from which the start timeout is counted; None if no timeout is counted.
 
-    The timeout begins when the first gate of a member is removed. It is counted while this replica leads and
-    the scheduler calls Muster. Time in which all gates are closed, no replica leads or the scheduler does not
-    call does not count. If no admission is recorded, since Muster crashed before, the timeout begins now.
+    The timeout begins when the first gate of a member is removed. Time does not count in these cases:
+
+    - All gates are closed.
+    - This replica does not lead.
+    - The scheduler does not call Muster.
+
+    If no admission is recorded, since Muster crashed before, the timeout begins now.
     """
     attention = snapshot.attention
     release_times = () if group.start.released_at is None else (group.start.released_at,)
     known_times = (*release_times, *group.bound_since.values())
-    if attention.leading_since is None or not (known_times or group.assumed):
+    if attention.leading_since is None or not (known_times or group.assumed_pods):
         return None
     admission = snapshot.now if group.start.admitted_at is None else group.start.admitted_at
     start_at = max(admission, min(known_times, default=admission), attention.leading_since)
@@ -381,10 +387,10 @@ def partly_placed_since(group: GroupInfo, snapshot: "Snapshot") -> float | None:
 
     None means that the group has no members on nodes, or that this replica does not lead.
     """
-    leading = snapshot.attention.leading_since
-    if leading is None or not (group.is_on_nodes and group.bound_since):
+    leading_since = snapshot.attention.leading_since
+    if leading_since is None or not (group.is_on_nodes and group.bound_since):
         return None
-    return max(leading, min(group.bound_since.values()))
+    return max(leading_since, min(group.bound_since.values()))
 
 
 def running_since(group: GroupInfo, instant: Callable[[str], float]) -> float | None:
@@ -410,7 +416,7 @@ def _depends_on_the_scheduler(group: GroupInfo) -> bool:
     The gates of planned members are removed, but the scheduler has neither assumed nor refused a member. The
     scheduler may not be running.
     """
-    if group.assumed or any(attempt.message for attempt in group.attempts.values()):
+    if group.assumed_pods or any(attempt.message for attempt in group.attempts.values()):
         return False
-    attempts = (group.attempts[uid] for uid in group.planned if uid in group.attempts)
+    attempts = (group.attempts[uid] for uid in group.planned_nodes if uid in group.attempts)
     return any(attempt.shown_at is not None for attempt in attempts)

@@ -21,7 +21,7 @@ from extender.api.objects.queues import PodGroup
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.kinds import Json
 from extender.apimachinery.quotas import refusal, with_pod_usage
-from extender.domain.explain.future import Followed, TimeStep, VirtualCluster
+from extender.domain.explain.future import PodChanges, TimeStep, VirtualCluster
 from extender.domain.ledger.claims import Claim
 from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.model.ownership import Ownership
@@ -141,9 +141,9 @@ class Simulation(VirtualCluster):
         for pod in dumped.snapshot.other_pods:
             self._observer.pod_created(pod, 0.0)
         for group in dumped.groups:
-            running = [pod for pod in group.placed if pod.holds_capacity]
-            waiting = [pod for pod, _ in group.assumed]
-            waiting += [pod for pod in group.waiting if not pod.reserved_for]
+            running = [pod for pod in group.placed_pods if pod.holds_capacity]
+            waiting = [pod for pod, _ in group.assumed_pods]
+            waiting += [pod for pod in group.waiting_pods if not pod.reserved_for]
             self._remaining_counts[group.key] = len(running) + len(waiting)
             for pod in (*running, *waiting):
                 self._observer.pod_created(pod, 0.0)
@@ -171,7 +171,7 @@ class Simulation(VirtualCluster):
                 self._settle()
             self._observer.decided(self.ledger.decisions, self.second)
             report_started(self._started_count)
-        return self.last - self.began_at
+        return self.last_at - self.began_at
 
     def _settle(self) -> None:
         """Decide until no more pods start."""
@@ -187,7 +187,7 @@ class Simulation(VirtualCluster):
             due = any(followed)
         self._decided_version = self.ledger.version
 
-    def _record_removed_pods(self, followed: Followed) -> None:
+    def _record_removed_pods(self, followed: PodChanges) -> None:
         """Record removed and evicted pods, and plan replacements of evicted pods."""
         for pod in followed.undone:  # no controller creates it again
             self._count_end(pod)

@@ -100,9 +100,9 @@ class DumpedState(NamedTuple):
         """Return the groups that have not ended."""
         groups = self.snapshot.groups.values()
         return [
-            group
-            for group in groups
-            if group.is_on_nodes or group.assumed or group.waiting or not (group.succeeded or group.failed)
+            g
+            for g in groups
+            if g.is_on_nodes or g.assumed_pods or g.waiting_pods or not (g.succeeded or g.failed)
         ]
 
     def with_strategy(self, strategy: str) -> "DumpedState":
@@ -189,7 +189,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         """Return the number of pods, including pods that jobs create later."""
         dumped = self.dumped
         groups = dumped.groups if dumped else ()
-        of_dump = sum(len(group.placed) + len(group.assumed) + len(group.waiting) for group in groups)
+        of_dump = sum(len(g.placed_pods) + len(g.assumed_pods) + len(g.waiting_pods) for g in groups)
         return of_dump + sum(1 for _ in self.all_members) + (len(dumped.snapshot.other_pods) if dumped else 0)
 
     def with_strategy(self, strategy: str) -> "VirtualWorkload":

@@ -143,7 +143,7 @@ class KueueWorld:
         may_be_last: defaultdict[tuple[str, int], bool] = defaultdict(bool)
         for victim, amounts in amounts_by_victim.items():
             counted = [name for name in amounts if resource_of(name) != name]
-            for level, (held, deserved, _) in enumerate(shares.levels_of(self._queue_of(victim), own_queue)):
+            for level, (held, deserved, _) in enumerate(shares.levels(self._queue_of(victim), own_queue)):
                 before = {name: held.get(name, 0) + amounts[name] for name in counted}
                 above = any(n > deserved.get(name, 0.0) + EPSILON for name, n in before.items())
                 may_be_last[self._queue_of(victim), level] |= above

@@ -120,7 +120,9 @@ class _Script:
         strategies = Strategies(Cycle(self._snapshot()))
         classes: dict[str, list[str]] = {"high": [], "low": []}
         for info in self._waiting_groups():
-            classes["high" if strategies.traverse_of(info).is_high(info) else "low"].append(_id(info))
+            classes["high" if strategies.strategy_of(info).has_high_priority(info) else "low"].append(
+                _id(info)
+            )
         return classes
 
     def _snapshot(self) -> Snapshot:
