@@ -70,9 +70,9 @@ def open_access(flags: Flags) -> Iterator[ClusterAccess]:
     from extender.kube.requests import Editor, Reader
 
     try:
-        known = contexts(flags.kubeconfig).namespaces if flags.context else {}
-        if flags.context and flags.context not in known:
-            rule = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
+        known_contexts = contexts(flags.kubeconfig).namespaces if flags.context else {}
+        if flags.context and flags.context not in known_contexts:
+            rule = ", ".join(sorted(known_contexts)) or "none, the kubeconfig has no contexts"
             raise click.UsageError(f"--context: invalid value {flags.context!r}: must be {rule}")
         namespace = ""
         if not flags.all_namespaces:

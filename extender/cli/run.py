@@ -36,8 +36,8 @@ Default = tuple[str | int | None, str]
 # ---- flags that muster simulate has, too: files and nodes
 
 
-_is_positive = passing(lambda text: rounded_up(text, 1000) > 0)
-_QUANTITY_KIND = Kind("a quantity above 0, such as 500m, 4 or 16Gi", _is_positive)
+_read_positive = passing(lambda text: rounded_up(text, 1000) > 0)
+_QUANTITY_KIND = Kind("a quantity above 0, such as 500m, 4 or 16Gi", _read_positive)
 _MAX_NODES = 5000
 
 

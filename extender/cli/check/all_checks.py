@@ -147,10 +147,10 @@ def leader(site: Installation) -> Iterator[Finding]:
         if serving.setting("leader_elect") == "off":
             yield fine("leader", "every replica leads (--leader-elect=off)")
         else:
-            yield _lease(site, serving.setting("lease"))
+            yield _lease_finding(site, serving.setting("lease"))
 
 
-def _lease(site: Installation, name: str) -> Finding:
+def _lease_finding(site: Installation, name: str) -> Finding:
     """Check the Lease of a scheduler.
 
     The holder is HOSTNAME_UUID. The host name is that of a pod, or of its node if the pod uses the host

@@ -219,12 +219,12 @@ def webhooks(site: Installation) -> Iterator[Finding]:
     names_by_finding: dict[Finding, list[str]] = {}
     for configuration in configurations:
         for webhook in configuration.get("webhooks", ()):
-            names_by_finding.setdefault(_webhook(site, webhook, certificates), []).append(webhook["name"])
+            names_by_finding.setdefault(_finding_of(site, webhook, certificates), []).append(webhook["name"])
     for finding, names in names_by_finding.items():  # one line for each cause
         yield finding._replace(message=f"{listed(names, _MAX_LISTED)}: {finding.message}")
 
 
-def _webhook(site: Installation, webhook: Json, certificates: list[Certificate]) -> Finding:
+def _finding_of(site: Installation, webhook: Json, certificates: list[Certificate]) -> Finding:
     """Return the finding about a webhook, without the webhook's name."""
     service = nested(webhook, "clientConfig", "service")
     bundle = nested(webhook, "clientConfig", "caBundle") or ""

@@ -90,7 +90,10 @@ def check_offer(case: Case) -> Offer:
 
 
 def open_offer(case: Case) -> Offer:
-    """Return the command that opens a queue. If a queue above it is closed, the command opens that one."""
+    """Return the command that opens a queue.
+
+    If queues above it are closed, the command opens the topmost of these.
+    """
     return case.for_queue("OpenQueue", case.evidence.closed_above(case.queue))
 
 
@@ -197,9 +200,9 @@ def _command(
     return offers
 
 
-_resumed = _command("Resume", of_job="job resume", of_group="resume", verb="patch", resource=kube.POD_GROUPS)
+_resume_offers = _command("Resume", "job resume", "resume", verb="patch", resource=kube.POD_GROUPS)
 _describe_offers = _command(
-    "Describe", of_job="job describe", of_group="podgroup describe", verb="list", resource=kube.EVENTS
+    "Describe", "job describe", "podgroup describe", verb="list", resource=kube.EVENTS
 )
 
 
@@ -279,8 +282,8 @@ _OFFERS_BY_REASON: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.NAMESPACE_NOT_ALLOWED: _label_offers,
     Reason.QUEUE_NOT_ALLOWED: _use_offers,
     Reason.QUEUE_STOPPED: _queue_resume_offers,
-    Reason.HELD: _resumed,
-    Reason.START_TIMED_OUT: lambda case: chain(_describe_offers(case), _resumed(case)),
+    Reason.HELD: _resume_offers,
+    Reason.START_TIMED_OUT: lambda case: chain(_describe_offers(case), _resume_offers(case)),
     Reason.NOT_ENOUGH_MEMBERS: _minimum_offers,
     Reason.NEVER_FITS: _capability_offers,
     Reason.QUEUE_CEILING: _capability_offers,
