@@ -521,7 +521,7 @@ class Members:
                 self.holding_shapes.append(pod.shape)
             if pod.is_placed:
                 self.placed.append(pod)
-            elif pod.is_waiting and pod.foreign_gates:
+            elif pod.is_waiting and pod.has_foreign_gates:
                 self.held_back_count += 1
             elif pod.is_waiting and claim is not None and is_fixed:
                 self.assumed.append((pod, claim.node))

@@ -370,7 +370,7 @@ class Pods:
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.is_within_limit(pod):
             return pod
         self._crowded_pods[pod.uid] = pod
-        return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED_MESSAGE))
+        return replace(pod, shape=self.shapes.unevaluated_shape(pod.shape, _CROWDED_MESSAGE))
 
     def leave_group(self, pod: PodRecord) -> None:
         """Remove a member from its group."""

@@ -184,7 +184,7 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         is_evicted_whole=spec.is_evicted_whole,
         on_lost_domain=keys.RESTART if spec.restarts else "",
         checkpoint=info.checkpoint,
-        may_use=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.use_allowed else "",
         topology=_topology_of(info),
         composite=spec.composite,
         **_queue_fields_of(info),
@@ -202,7 +202,7 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
         MadePods(needed, at_once=needed, together=True),
         is_suspended=info.is_aborted,
         run_limit=limit,
-        may_use=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.use_allowed else "",
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
         on_lost_domain=keys.RESTART if info.spec.restarts else "",
@@ -242,7 +242,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         is_for_muster=info.job.is_managed,
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
-        may_use=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.use_allowed else "",
         **_queue_fields_of(info),
     )
 

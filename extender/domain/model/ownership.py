@@ -32,7 +32,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     is_idle: bool = False  # whether spec.replicas is 0
     is_suspended: bool = False  # value of spec.suspend
     run_limit: int | None = None  # seconds until Kubernetes ends its pods (activeDeadlineSeconds)
-    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    usable_queue: str = ""  # restricted queue that its author may use, by its annotation
     checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods together, by its annotations
@@ -247,7 +247,7 @@ def name_of(name: str) -> str:
     return name if len(name) <= _MAX_LENGTH else f"{name[:_CUT_LENGTH]}{_ELLIPSIS}"
 
 
-def too_long(kind: str, name: str) -> str:
+def length_fault(kind: str, name: str) -> str:
     """Return the fault of a name that was cut, for users; empty for other names."""
     fault = f"the name of its {kind}, {name.rpartition('/')[2]}, has more than {_MAX_LENGTH} characters"
     return fault if name.endswith(_ELLIPSIS) else ""

@@ -17,15 +17,13 @@ from extender.api.objects.pods import (
 )
 from extender.api.units import Quantity, rounded_down, rounded_up
 
-# Amounts by resource name: `cpu` in millicores, all other resources in whole units (bytes, devices, pods).
-# Every pod requests one of `pods`.
+# Amounts by resource: `cpu` in millicores, others in whole units (bytes, devices). A pod requests 1 `pods`.
 
 Resources = Mapping[str, int]
 N = TypeVar("N", int, float)
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
-# Cap of an amount of one pod or one node, far above real amounts (256 TiB of memory). With the cap, sums over
-# all nodes stay inside the 64 bits of numpy's integers.
+# Cap of an amount of one pod or node (256 TiB of memory), so that sums over all nodes fit into 64 bits.
 MAX_AMOUNT = 2**48
 _FLAVOR_SEPARATOR = " of "  # for RESOURCE of FLAVOR; resource names have no space
 _SELECTOR_SEPARATOR = " where "  # for RESOURCE where SELECTOR: the selected devices of a resource
@@ -234,12 +232,12 @@ def counted_spec(pod: Pod) -> PodSpec:
         BadQuantity: A request cannot be read.
     """
     spec, status = pod.spec, pod.status
-    with_status = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    statuses = {each.name: each for each in with_status if each.resources is not None}
+    all_statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    statuses = {each.name: each for each in all_statuses if each.resources is not None}
     if not statuses and status.resources is None:
         return spec
-    pending = condition(status.conditions, "PodResizePending")
-    is_infeasible = pending is not None and pending.reason == "Infeasible"
+    resize_condition = condition(status.conditions, "PodResizePending")
+    is_infeasible = resize_condition is not None and resize_condition.reason == "Infeasible"
     containers = [_counted(container, statuses, is_infeasible) for container in spec.containers]
     init_before = spec.init_containers or []
     counted_init = [_counted(c, statuses, is_infeasible) if c.is_sidecar else c for c in init_before]

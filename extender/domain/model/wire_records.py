@@ -43,7 +43,7 @@ from extender.domain.model.run_history import checkpoint_of, run_time_of, series
 from extender.domain.model.shapes import Constraints, Shape, Shapes
 from extender.domain.model.topology import (
     SubGroupPolicy,
-    constraint,
+    constraint_request,
     first_request,
     network_topology,
     sub_group_policies,
@@ -149,8 +149,8 @@ class PodRecords:
     """Reader that makes the records of member pods.
 
     Pods of one template differ little, so that their `_common_part` is read only once for all. Of their
-    annotations and labels, only `_ANNOTATIONS` and `_LABELS` count. With `ours` set to False, the reader
-    makes records of pods that Muster leaves to another scheduler.
+    annotations and labels, only `_ANNOTATION_KEYS` and `_LABEL_KEYS` count. With `ours` set to False, the
+    reader makes records of pods that Muster leaves to another scheduler.
     """
 
     def __init__(self, shapes: Shapes, auto_groups: bool = False) -> None:
@@ -178,7 +178,7 @@ class PodRecords:
         elif uid in record.own_group:  # the pod names the group that Muster would make for it
             own_metadata = replace(common.metadata, uid=uid, name=pod.metadata.name)
             record = self._read(replace(common, metadata=own_metadata), ours)[0].record
-        return self._with_own_fields(record, pod, self._shapes.current(shape, record.namespace))
+        return self._with_own_fields(record, pod, self._shapes.namespace_shape(shape, record.namespace))
 
     def _store_template(self, key: bytes, template: _Template) -> None:
         """Store a template in the cache, unless it is too long.
@@ -203,7 +203,7 @@ class PodRecords:
         )
         topology = topology_of(annotations)
         role = annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
-        if any(topology):  # as in Kueue, each replicated Job has its own domain
+        if any(topology):  # as in Kueue, the pods of one replicated Job share a domain
             role = role or (meta.labels or {}).get(keys.REPLICATED_JOB, "")
         shape = self._shapes.shape_of(spec, meta.namespace)
         record = PodRecord(
@@ -225,19 +225,19 @@ class PodRecords:
             role=ownership.name_of(role),
             priority=spec.priority or 0,
             is_gated=keys.GATE in gates,
-            foreign_gates=bool(gates - {keys.GATE}),
+            has_foreign_gates=bool(gates - {keys.GATE}),
             binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in volumes),
             run_limit=spec.active_deadline_seconds,
             is_preemptable=allows_preemption(meta),
             is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
             never_preempts=spec.preemption_policy == keys.NEVER,
-            may_use=recorded_use(meta, "Pod"),
+            usable_queue=recorded_use(meta, "Pod"),
             author=recorded_author(meta, "Pod"),
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
             topology=topology,
             on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
-            is_replaced=ownership.controller_of(meta.owner_references) is not None,
+            is_replaceable=ownership.controller_of(meta.owner_references) is not None,
         )
         is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)
         return _Template(record, ref(shape), is_alone), shape
@@ -246,7 +246,7 @@ class PodRecords:
         """Return a record, completed with the fields that differ between pods of a template."""
         meta, status, node = pod.metadata, pod.status, pod.spec.node_name
         if not node and leaves_no_space(meta.annotations or {}):
-            shape = self._shapes.unevaluated(shape, f"annotations of {TOO_MANY_RECORDS}")
+            shape = self._shapes.unevaluated_shape(shape, f"annotations of {TOO_MANY_RECORDS}")
         return replace(
             record,
             uid=meta.uid,
@@ -273,8 +273,8 @@ class PodRecords:
             return {}
         devices = self._shapes.devices
         return {
-            "awaited_claims": devices.awaited_by(pod),
-            "claims_of_one_node": devices.awaited_by(pod, are_counted=True),
+            "awaited_claims": devices.awaited_claims(pod),
+            "claims_of_one_node": devices.awaited_claims(pod, only_counted=True),
             "claim_fault": devices.fault_of(pod),
         }
 
@@ -355,18 +355,18 @@ def admitted_record(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
     return {ADMITTED: group_uid if is_admitted else None}
 
 
-def records_admitted(group: Meta) -> bool:
+def has_admitted_record(group: Meta) -> bool:
     """Return whether the PodGroup has a valid record of an admitted start."""
     recorded_uid = (group.annotations or {}).get(ADMITTED, "")
     return bool(recorded_uid) and recorded_uid == group.uid
 
 
-def lost_record(group_uid: str, seconds: int) -> dict[str, str]:
+def lost_work_record(group_uid: str, seconds: int) -> dict[str, str]:
     """Return the annotation with the seconds of work that evictions have cost a group."""
     return {keys.LOST_WORK: _record(group_uid, seconds)}
 
 
-def recorded_lost(group: Meta) -> int:
+def recorded_lost_work(group: Meta) -> int:
     """Return the seconds of work that evictions have cost a group, from its annotation."""
     return _number_in((group.annotations or {}).get(keys.LOST_WORK, ""), group.uid) or 0
 
@@ -420,7 +420,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     record = group_record(PodGroup(meta, spec))
     if is_composite:
         origin, key = Origin.COMPOSITE, composite_key(meta.namespace, meta.name)
-        record = replace(record, key=key, may_use=recorded_use(meta, "CompositePodGroup"))
+        record = replace(record, key=key, usable_queue=recorded_use(meta, "CompositePodGroup"))
     else:
         origin = Origin.ALPHA if isinstance(group, queues.AlphaPodGroup) else Origin.NATIVE
     return replace(
@@ -429,7 +429,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
         members_when_run=recorded_members(meta),
         queue_uid="",
         is_evicted_whole=mode == "PodGroup" or "all" in (mode or ()),
-        topology=first_request(constraint(group.spec.scheduling_constraints), record.topology),
+        topology=first_request(constraint_request(group.spec.scheduling_constraints), record.topology),
         last_reason=reason,
         parent=composite_key(meta.namespace, parent) if parent else GroupKey(""),
         workload=group.spec.workload_ref.workload_name,
@@ -494,7 +494,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         created_at=meta.creation_timestamp or "",
         phase=group.status.phase,
         members_when_run=whole_members(_condition_of(group, keys.STOOD_WHOLE), meta.uid),
-        was_admitted=records_admitted(meta),
+        was_admitted=has_admitted_record(meta),
         last_reason=_condition_of(group, keys.SCHEDULED).reason,
         fault=next(negative, fault),
         min_resources=min_resources,
@@ -505,9 +505,9 @@ def group_record(group: PodGroup) -> GroupRecord:
         submitter=annotations.get(keys.SUBMITTER, ""),
         is_preemptable=allows_preemption(meta),
         checkpoint=checkpoint_of(meta),
-        lost_work=recorded_lost(meta),
+        lost_work=recorded_lost_work(meta),
         queue_uid=recorded_queue(meta),
-        may_use=recorded_use(meta, "PodGroup"),
+        usable_queue=recorded_use(meta, "PodGroup"),
         topology=first_request(network_topology(spec.network_topology), topology_of(annotations)),
         sub_groups=sub_groups,
         on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),

@@ -397,8 +397,8 @@ class Capacity:
         """
         if shape not in self._requests:
             columns, requests = self._columns, shape.requests.items()
-            amount = {columns[name]: n for name, n in requests if n > 0 and name in columns}
-            self._requests[shape] = np.fromiter(amount, np.int64), np.fromiter(amount.values(), np.int64)
+            amounts = {columns[name]: n for name, n in requests if n > 0 and name in columns}
+            self._requests[shape] = np.fromiter(amounts, np.int64), np.fromiter(amounts.values(), np.int64)
         return self._requests[shape]
 
     def _invalidate(self, rows: Collection[int]) -> None:

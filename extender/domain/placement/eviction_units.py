@@ -99,7 +99,7 @@ _TIERS = {
 
 
 def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protection) -> list[EvictionUnit]:
-    """Return the surplus members one by one, the least important member first, then the group as a whole.
+    """Return the eviction units of a group: each surplus member, least important first, then the whole group.
 
     The result is computed once, since a GroupInfo never changes.
 
@@ -124,7 +124,7 @@ def _eviction_units(
     Args:
         group: The group.
         cause: The reason to evict its members.
-        by_annotation: Whether only pods with an annotation that allows their eviction may be evicted.
+        by_annotation: Whether a pod whose annotation forbids its eviction may not be evicted.
         overrules: Whether to ignore disruption budgets.
     """
     is_only_whole = group.job.is_managed or group.spec.is_evicted_whole
@@ -192,10 +192,10 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
         is_spare = len(spare_members) < max_spare_count and roles[pod.role] > needed_by_role.get(pod.role, 0)
         if is_spare and pod.may_be_evicted(by_annotation):
             if (part := pod.sub_group) is not None:
-                is_broken = sizes[part] == part.size
-                if is_broken and set_counts[part.policy] <= group.spec.least_sub_groups.get(part.policy, 0):
+                would_break = sizes[part] == part.size
+                if would_break and set_counts[part.policy] <= group.spec.least_sub_groups.get(part.policy, 0):
                     continue
-                set_counts[part.policy] -= is_broken
+                set_counts[part.policy] -= would_break
                 sizes[part] -= 1
             roles[pod.role] -= 1
             spare_members.append(pod)
@@ -324,7 +324,7 @@ class Disruptions:
         if key not in self._cache:
             if pod.namespace not in self._by_namespace:
                 self._by_namespace[pod.namespace] = BudgetsOfNamespace(self._budgets.get(pod.namespace, ()))
-            self._cache[key] = self._by_namespace[pod.namespace].covering(pod.labels)
+            self._cache[key] = self._by_namespace[pod.namespace].budgets_for(pod.labels)
         return self._cache[key]
 
 

@@ -341,7 +341,7 @@ class Candidates:
         if last_move is not None and not self._cycle.is_due(last_move.again_at):
             return False
         pods = victim.computed(running_members)
-        comes_back = victim.job.is_managed or all(pod.is_replaced for pod in pods)
+        comes_back = victim.job.is_managed or all(pod.is_replaceable for pod in pods)
         is_unbound = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
         return comes_back and is_unbound and blocking_decision(self._cycle, victim) is None
 

@@ -157,7 +157,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     is_part: bool = False  # whether another job has made it, and is managed instead
     checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
-    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    usable_queue: str = ""  # restricted queue that its author may use, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods, by its spec or annotations
     policies: tuple[SubGroupPolicy, ...] = ()  # policies parsed from `sub_groups`
     on_lost_domain: str = ""  # policy for lost members without capacity in their domain
@@ -299,7 +299,7 @@ def job_record(
         is_part=made_by is not None and made_by.manageable,
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
-        may_use=recorded_use(meta, kind.kind),
+        usable_queue=recorded_use(meta, kind.kind),
         topology=topology_of(meta.annotations or {}),
         on_lost_domain=(meta.annotations or {}).get(keys.ON_LOST_DOMAIN, ""),
     )
@@ -357,7 +357,7 @@ def owner_of_pods(
         annotations={key: text for key, text in annotations.items() if key.startswith(ownership.KEY_PREFIX)},
         is_suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
-        may_use=recorded_use(meta, kind.kind),
+        usable_queue=recorded_use(meta, kind.kind),
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
         topology=topology_of(annotations),

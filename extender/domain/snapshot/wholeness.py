@@ -232,7 +232,7 @@ def _missing_of_composite(
         replaces: Whether to return only replacements of lost members of running child groups.
     """
     on_nodes, waiting = Counter(pod.role for pod in group.placed), in_child_groups(candidates)
-    absent_texts = [*composite.lacks(on_nodes + Counter(pod.role for pod in candidates))]
+    absent_texts = [*composite.describe_missing(on_nodes + Counter(pod.role for pod in candidates))]
     on_the_way = {pod.uid for pod, _ in group.assumed} | group.planned.keys()
     if replaces:
         losses = {name: n - on_nodes[name] for name, n in kept_roles(group.needs).items() if on_nodes[name]}
