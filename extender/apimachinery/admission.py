@@ -22,7 +22,7 @@ from extender.apimachinery.objects import READ_ERRORS, condition, set_condition,
 from extender.apimachinery.patches import json_patched
 from extender.apimachinery.store import Store
 from extender.apimachinery.validation.objects import change_errors, creation_errors
-from extender.apimachinery.validation.schemas import defaulted
+from extender.apimachinery.validation.schemas import with_defaults
 from extender.domain.model.resources import offered, pod_requests, requested_amounts
 from extender.volcano.admission import job_defaults
 
@@ -54,7 +54,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
     if kind.status and kind is not kinds.NODES:
         obj.pop("status", None)
     if kind.custom:
-        obj |= defaulted(obj, schema_of(kind))
+        obj |= with_defaults(obj, schema_of(kind))
     obj["metadata"].pop("generation", None)
     if kind in _KINDS_WITH_GENERATION:
         obj["metadata"]["generation"] = 1
@@ -143,12 +143,12 @@ def _set_priority(pod: Json, store: Store) -> None:
             raise forbidden(kinds.PODS, pod_name, f"no PriorityClass with name {name} was found")
         spec["priorityClassName"] = name
     priority_class = classes.get(name, {})
-    computed = int(priority_class.get("value", 0))
-    if spec.get("priority", computed) != computed:
+    expected = int(priority_class.get("value", 0))
+    if spec.get("priority", expected) != expected:
         fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
-        text = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
+        text = f"{fault}; priority admission controller computed {expected} from the given PriorityClass name"
         raise forbidden(kinds.PODS, pod_name, text)
-    spec["priority"] = computed
+    spec["priority"] = expected
     spec["preemptionPolicy"] = priority_class.get("preemptionPolicy", "PreemptLowerPriority")
 
 
@@ -160,8 +160,8 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
             it.
     """
     name = obj["metadata"].get("name", "")
-    if distinct := list(dict.fromkeys(errors)):
-        raise invalid(kind, name, distinct)
+    if distinct_errors := list(dict.fromkeys(errors)):
+        raise invalid(kind, name, distinct_errors)
     if kind is kinds.PODS:
         for field, value in unsupported_fields(obj.get("spec") or {}):
             message = f"the embedded cluster does not play {field} with {value}"
@@ -192,7 +192,7 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, is_checked: 
         StatusError: `is_checked` is true, and the change is invalid.
     """
     if kind.custom:
-        obj = defaulted(obj, schema_of(kind))
+        obj = with_defaults(obj, schema_of(kind))
     if kind in _KINDS_WITH_GENERATION and before.get("spec") != obj.get("spec"):
         obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
     if is_checked:

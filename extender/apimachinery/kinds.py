@@ -60,27 +60,27 @@ JOBS = ResourceKind("batch/v1", "Job", "jobs", status=True)
 CRON_JOBS = ResourceKind("batch/v1", "CronJob", "cronjobs", short=("cj",), status=True)
 
 
-def _custom(api_version: str, name: str, short: str) -> ResourceKind:
+def _custom_kind(api_version: str, name: str, short: str) -> ResourceKind:
     return ResourceKind(api_version, name, f"{name.lower()}s", short=(short,), status=True, custom=True)
 
 
 _MUSTER = "kube-muster.io/v1alpha1"
-LOCAL_QUEUES = _custom(_MUSTER, "LocalQueue", "lq")
+LOCAL_QUEUES = _custom_kind(_MUSTER, "LocalQueue", "lq")
 RESOURCE_FLAVORS = ResourceKind(
     _MUSTER, "ResourceFlavor", "resourceflavors", namespaced=False, short=("rf",), custom=True
 )
 TOPOLOGIES = ResourceKind(_MUSTER, "Topology", "topologies", namespaced=False, short=("topo",), custom=True)
-ELASTIC_QUOTA_TREES = _custom("scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree", "eqtree")
-ELASTIC_QUOTAS = _custom("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", "eq")
+ELASTIC_QUOTA_TREES = _custom_kind("scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree", "eqtree")
+ELASTIC_QUOTAS = _custom_kind("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", "eq")
 
 
-def _scaled(name: str, short: str) -> ResourceKind:
+def _scalable_kind(name: str, short: str) -> ResourceKind:
     return ResourceKind("apps/v1", name, f"{name.lower()}s", short=(short,), status=True, scale=True)
 
 
-DEPLOYMENTS = _scaled("Deployment", "deploy")
-REPLICA_SETS = _scaled("ReplicaSet", "rs")
-STATEFUL_SETS = _scaled("StatefulSet", "sts")
+DEPLOYMENTS = _scalable_kind("Deployment", "deploy")
+REPLICA_SETS = _scalable_kind("ReplicaSet", "rs")
+STATEFUL_SETS = _scalable_kind("StatefulSet", "sts")
 
 SCALE = ResourceKind("autoscaling/v1", "Scale", "scales")  # the kind of every subresource `scale`
 
@@ -88,7 +88,9 @@ KUBERNETES_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SET
 
 
 def _kind_of(row: WorkloadRow) -> ResourceKind:
-    return ResourceKind(row.api_version, row.kind, row.plural, short=row.short, status=True, custom=True)
+    return ResourceKind(
+        row.api_version, row.kind, row.plural, short=row.short_names, status=True, custom=True
+    )
 
 
 def _operator_kinds() -> Iterator[ResourceKind]:

@@ -230,12 +230,12 @@ def without_changed(
     A removed field loses all its owners. A field that the writer has set loses all other owners.
     """
 
-    def removed(path: Path) -> bool:
+    def is_removed(path: Path) -> bool:
         return any(path[:end] in change.removed_paths for end in range(1, len(path) + 1))
 
     new_entries = {}
     for manager, entry in entries.items():
-        lost_paths = {path for path in entry.paths if removed(path)} if change.removed_paths else set()
+        lost_paths = {path for path in entry.paths if is_removed(path)} if change.removed_paths else set()
         if manager != writer:
             lost_paths |= entry.paths & change.set_paths
         new_entries[manager] = entry._replace(paths=entry.paths - lost_paths) if lost_paths else entry

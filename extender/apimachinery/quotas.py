@@ -46,15 +46,15 @@ def usage(pod: Pod) -> dict[str, Quantity]:
     if pod.status.phase in ENDED_PHASES:
         return {"count/pods": 1}
     amounts: dict[str, Quantity] = {"count/pods": 1, "pods": 1}
-    for name, amount in _summed(pod.spec).items():
+    for name, amount in _sum_requests(pod.spec).items():
         amounts[_REQUESTS_PREFIX + name] = amount
         if name in _PLAIN or name.startswith(_HUGE_PAGES_PREFIX):
             amounts[name] = amount
-    limits = _summed(_limits_as_requests(pod.spec))
+    limits = _sum_requests(_limits_as_requests(pod.spec))
     return amounts | {_LIMITS + name: limits[name] for name in _PLAIN if name in limits}
 
 
-def _summed(spec: PodSpec) -> dict[str, str]:
+def _sum_requests(spec: PodSpec) -> dict[str, str]:
     """Return the sum of all requests of a pod, in the notation of its containers."""
     requests = [container.resources.requests or {} for container in _containers(spec)]
     binary_names = {name for amounts in requests for name, text in amounts.items() if str(text).endswith("i")}
@@ -114,12 +114,12 @@ def _matches(scope: Json, pod: Pod) -> bool:
 
 def refusal(quotas: Iterable[Json], pod: Pod) -> str:
     """Return the API server's message if a quota refuses a new pod; empty if all quotas admit the pod."""
-    applying = [quota for quota in quotas if _applies(quota, pod)]
-    for quota in applying:
+    applying_quotas = [quota for quota in quotas if _applies(quota, pod)]
+    for quota in applying_quotas:
         if missing := "; ".join(_missing_requests(quota["status"]["used"], pod.spec)):
             return f"failed quota: {quota['metadata']['name']}: must specify {missing}"
     requested = usage(pod)
-    for quota in applying:
+    for quota in applying_quotas:
         hard, used = quota["status"]["hard"], quota["status"]["used"]
         both = used.keys() & requested.keys()
         totals = {name: rounded_up(used[name], _MILLI) + rounded_up(requested[name], _MILLI) for name in both}
@@ -173,7 +173,7 @@ def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
     return quota
 
 
-def admit(store: Store, pod: Json, dry: bool) -> None:
+def admit(store: Store, pod: Json, is_dry_run: bool) -> None:
     """Add a new pod to the usage of its quotas, unless the request is `dry`.
 
     Raises:
@@ -187,9 +187,9 @@ def admit(store: Store, pod: Json, dry: bool) -> None:
     if reason := refusal(quotas, new_pod):
         raise BeyondQuota(meta["name"], reason)
     for quota in quotas:
-        changed = with_pod_usage(quota, new_pod)
-        if changed is not quota and not dry:
-            store.put(RESOURCE_QUOTAS, changed)
+        changed_quota = with_pod_usage(quota, new_pod)
+        if changed_quota is not quota and not is_dry_run:
+            store.put(RESOURCE_QUOTAS, changed_quota)
 
 
 def recount(store: Store, namespace: str) -> None:

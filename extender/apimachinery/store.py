@@ -65,7 +65,7 @@ class Store:
             objects = self._objects.get(kind, {})
             if version:  # for an older version, undo the later changes
                 objects = dict(objects)
-                for change in reversed(self._since(version)):
+                for change in reversed(self._changes_since(version)):
                     if change.kind is kind and change.old_object is None:
                         objects.pop(key_of(change.object), None)
                     elif change.kind is kind and change.old_object is not None:
@@ -108,7 +108,7 @@ class Store:
         with self:
             if self.version <= version and not self.is_closed:
                 self._condition.wait(seconds)
-            return self._since(version)
+            return self._changes_since(version)
 
     def close(self) -> None:
         """Close the store, and wake all followers."""
@@ -116,11 +116,11 @@ class Store:
             self.is_closed = True
             self._condition.notify_all()
 
-    def _since(self, version: int) -> list[Change]:
-        oldest = self.version - len(self._log)
-        if version < oldest:
+    def _changes_since(self, version: int) -> list[Change]:
+        oldest_version = self.version - len(self._log)
+        if version < oldest_version:
             raise StatusError(410, "Expired", f"too old resource version: {version}")
-        return self._log[version - oldest :]
+        return self._log[version - oldest_version :]
 
 
 def key_of(obj: Json) -> Key:

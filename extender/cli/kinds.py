@@ -65,7 +65,7 @@ def job_kinds() -> tuple[OwnerKind, ...]:
 
 
 def _kind(row: WorkloadRow) -> OwnerKind:
-    return OwnerKind(row.kind, row.group, row.short, row.named)
+    return OwnerKind(row.kind, row.group, row.short_names, row.irregular_plural)
 
 
 def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> WorkloadRow | None:

@@ -11,7 +11,7 @@ import click
 
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
-from extender.api.setting_kinds import Kind, passing
+from extender.api.setting_kinds import Kind, text_reader
 from extender.api.units import BadQuantity, as_seconds, intended_name, rounded_up
 from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
 from extender.cli.completion import complete_queue
@@ -104,11 +104,11 @@ def _read_count(text: str) -> tuple[str, int | None]:
 
 def _factor_parser(minimum: int, maximum: int) -> Callable[..., Any]:
     rule = f"a number from {minimum} to {maximum}, such as 1.5"
-    read = passing(lambda text: minimum * 1000 <= rounded_up(text, 1000) <= maximum * 1000)
+    read = text_reader(lambda text: minimum * 1000 <= rounded_up(text, 1000) <= maximum * 1000)
     return parser_of(Kind(rule, read))
 
 
-_DURATION = Kind("a duration such as 90s, 10m or 1h30m", passing(lambda text: as_seconds(text) >= 0))
+_DURATION = Kind("a duration such as 90s, 10m or 1h30m", text_reader(lambda text: as_seconds(text) >= 0))
 
 
 def _list_kind(allowed_names: Sequence[str]) -> Kind:

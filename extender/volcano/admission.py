@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE
-from extender.api.objects.base import Operation, added
+from extender.api.objects.base import Operation, addition
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
 from extender.api.units import as_seconds, may_be_name
 from extender.api.workloads.operators import excess_fields
@@ -72,19 +72,19 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
 
     `minAvailable` of a task is left out, too, so that its default follows later changes of the replicas.
     """
-    spec, complete = job.spec, with_defaults(job).spec
+    spec, complete_spec = job.spec, with_defaults(job).spec
     defaults = {
         "schedulerName": "" if spec.scheduler_name else scheduler,
-        "maxRetry": 0 if spec.max_retry else complete.max_retry,
-        "minAvailable": 0 if spec.min_available else complete.min_available,
+        "maxRetry": 0 if spec.max_retry else complete_spec.max_retry,
+        "minAvailable": 0 if spec.min_available else complete_spec.min_available,
     }
-    patch = [added(("spec", name), value) for name, value in defaults.items() if value]
+    patch = [addition(("spec", name), value) for name, value in defaults.items() if value]
     for index, (name, task) in enumerate(zip(_task_names(spec.tasks), spec.tasks, strict=True)):
         if not task.name:
-            patch.append(added(("spec", "tasks", index, "name"), name))
+            patch.append(addition(("spec", "tasks", index, "name"), name))
     listed_plugins = spec.plugins or {}
     implied_plugins = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in listed_plugins)
-    return [*patch, *(added(("spec", "plugins", name), []) for name in implied_plugins)]
+    return [*patch, *(addition(("spec", "plugins", name), []) for name in implied_plugins)]
 
 
 def review_new(job: VolcanoJob) -> list[Fault]:

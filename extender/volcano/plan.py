@@ -33,7 +33,7 @@ from extender.volcano.states import (
     with_counts,
 )
 
-MAX_NAMED = 3
+MAX_NAMED = 3  # most missing claims, or pods with other owners, that one report names
 
 
 class PodToCreate(NamedTuple):
@@ -243,18 +243,18 @@ def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> 
 
 def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
     """Return the pods that have to be deleted in this phase."""
-    remaining, phase = [pod for pod in view.pods if not pod.is_deleting], phase_of(status.state.phase)
-    unfinished = [pod for pod in remaining if not pod.is_finished]
+    remaining_pods, phase = [pod for pod in view.pods if not pod.is_deleting], phase_of(status.state.phase)
+    unfinished_pods = [pod for pod in remaining_pods if not pod.is_finished]
     if phase not in ACTIVE_PHASES:
-        return unfinished
+        return unfinished_pods
     if not view.may_have_pods:
-        return remaining
+        return remaining_pods
     if phase is JobPhase.RESTARTING:
-        return _pods_to_restart(view.job, status, request, remaining, unfinished)
+        return _pods_to_restart(view.job, status, request, remaining_pods, unfinished_pods)
     replicas = {task.name: task.replicas for task in view.job.spec.tasks}
     return [
         pod
-        for pod in remaining
+        for pod in remaining_pods
         if pod.index >= replicas.get(pod.task, pod.index + 1)  # pods of unknown tasks stay
         or (pod.version < status.version and not pod.is_finished)
     ]
@@ -269,13 +269,13 @@ def _pods_to_restart(
     reason, target = status.state.reason, target_of(status.state.message)
     if reason == Action.RESTART:
         return [pod for pod in existing if pod.version < status.version]
-    deleted = [pod for pod in unfinished if pod.version < status.version]
+    deleted_pods = [pod for pod in unfinished if pod.version < status.version]
     if reason in TARGETED_ACTIONS:
         older_pods = [pod for pod in existing if pod.retry < status.retry_count]
-        deleted += [pod for pod in older_pods if restarts_pod(reason, target, pod)]
+        deleted_pods += [pod for pod in older_pods if restarts_pod(reason, target, pod)]
     if request.target:
-        deleted += [pod for pod in existing if restarts_pod(request.action, request.target, pod)]
-    return list({pod.uid: pod for pod in deleted}.values())
+        deleted_pods += [pod for pod in existing if restarts_pod(request.action, request.target, pod)]
+    return list({pod.uid: pod for pod in deleted_pods}.values())
 
 
 def _implied_status(view: JobView, status: JobStatus, deletes: bool) -> JobStatus:

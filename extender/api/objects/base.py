@@ -92,7 +92,7 @@ def refuse_deep(*values: object) -> None:
 Operation = dict[str, Any]  # operation of a JSON patch (RFC 6902)
 
 
-def added(path: Iterable[str | int], value: object) -> Operation:
+def addition(path: Iterable[str | int], value: object) -> Operation:
     """Return the JSON patch operation that adds a value, or replaces the value at the path."""
     return {"op": "add", "path": pointer(path), "value": value}
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.units import is_count, rounded_up
-from extender.api.workloads.children import body_of, child_of, kind_of, parts_of, placed_parts
+from extender.api.workloads.children import body_of, child_of, kind_of, parts_of, parts_with_children
 from extender.api.workloads.shape import MAX_INT, POD, Json, Kinds, Path, WorkloadRow, value_at
 from extender.api.workloads.table import WORKLOADS
 
@@ -36,7 +36,7 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
     The result does not depend on whether the job is suspended.
 
     Raises:
-        MALFORMED: Counts, templates or amounts cannot be read, or two sets have the same role.
+        SHAPE_ERRORS: Counts, templates or amounts cannot be read, or two sets have the same role.
     """
     try:
         sets = list(_sets(obj, JobPodSet("", 1, {}), kinds))
@@ -59,9 +59,9 @@ def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:
             yield replace(outer, template=_checked_template(obj, outer.role))
         return
-    complete = (kind.counted or kind.complete)(obj)
+    complete = (kind.counting or kind.complete)(obj)
     for offspring in kind.offspring:
-        for part, values in placed_parts(complete, offspring):
+        for part, values in parts_with_children(complete, offspring):
             count, role = outer.count * values["count"], offspring.role or part.role or outer.role
             later = bool(offspring.later) and value_at(part.body, offspring.later) is True
             child = child_of(complete, offspring, part, values)
@@ -164,7 +164,7 @@ def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> l
     path may be absent.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     own_paths = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(value_at(obj, path), dict)]
     return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own_paths]))

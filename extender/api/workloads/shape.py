@@ -93,11 +93,11 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
     api_version: str
     kind: str
-    named: str = ""  # plural name in the API's paths; the default is the kind with an s
+    irregular_plural: str = ""  # plural name in the API's paths; the default is the kind with an s
 
     @property
     def plural(self) -> str:
-        return self.named or f"{self.kind.lower()}s"
+        return self.irregular_plural or f"{self.kind.lower()}s"
 
     @property
     def group(self) -> str:
@@ -146,14 +146,14 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     object is suspended.
     """
 
-    short: tuple[str, ...] = ()  # kubectl's short names
+    short_names: tuple[str, ...] = ()  # kubectl's short names
     offspring: tuple[Offspring, ...]  # kinds of children, in the order of their creation
     runtime: RuntimeReference | None = None  # source of the templates: `spec.runtime` for `complete`
     annotate: Annotate = lambda *_: {}  # only for kinds whose templates are in a runtime
     templates: tuple[Path, ...] = ()  # paths of pod templates that only `complete` uses
     counts: tuple[Path, ...] = ()  # paths of further numbers that must not be negative
     together: Callable[[Json], bool] = lambda _: False  # whether its pods must run together
-    dependent: Dependent = lambda *_: ()  # roles whose pods are created after other pods run
+    dependent_roles: Dependent = lambda *_: ()  # roles whose pods are created after other pods run
     at_once: Callable[[Json, Counts], int] | None = None  # pods created before any of them runs
     suspend: Path = ("spec", "suspend")  # path of the field that stops the controller
     commanded: Commanded | None = None  # replaces `suspend` for kinds that Muster may run itself
@@ -163,7 +163,7 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     succeeded: tuple[Sign, ...] = ()  # signs of success; one of them is enough
     failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj  # adds defaults of the kind's webhook and controller
-    counted: Complete | None = None  # replaces `complete` for counts: omits ended children
+    counting: Complete | None = None  # replaces `complete` for counts: omits ended children
     remark: Remark = lambda _: ""  # difference of the embedded cluster; empty without one
 
     @property

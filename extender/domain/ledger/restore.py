@@ -128,12 +128,14 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     Of failed and gated pods, only the number is known, so that copies of another pod are returned.
     """
     pods = [*info.placed, *info.departing_pods, *(pod for pod, _ in info.assumed), *info.waiting]
-    sample = pods[0] if pods else _any_pod(ledger, info)
+    peer = pods[0] if pods else _any_pod(ledger, info)
     fields: dict[str, Any] = {"node": "", "deleting": False, "is_expected": False, "reserved_for": Uid("")}
     for n in range(info.held_back_count):
-        yield replace(sample, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **fields)
+        yield replace(
+            peer, uid=Uid(f"{info.key}/gated/{n}"), has_foreign_gates=True, phase="Pending", **fields
+        )
     for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
-        yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
+        yield replace(peer, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
     for pod in pods:
         if not pod.is_expected:
             yield pod if info.spec.has_podgroup else replace(pod, **_queue_fields_of(info))

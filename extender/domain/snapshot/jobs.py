@@ -308,7 +308,7 @@ def job_record(
     try:
         record = replace(record, min_partial_size=min_parallelism_of(row, obj))
         sets = _first_sets(obj, table)
-        spec_sets = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
+        spec_sets = sets if not (job.status and row.counting) else _first_sets({**obj, "status": {}}, table)
         completions = value_at(obj, row.completions) if row.completions else None
         gang = gang_of(row, obj, {part.role: part.count for part in spec_sets})
         record = replace(record, gang=gang, declared_count=gang.pods, completions=completions)
@@ -324,7 +324,7 @@ def job_record(
                 topology=first_request(network_topology(topology), record.topology),
                 policies=sub_group_policies(msgspec.convert(sub_groups, list[SubGroup])),
             )
-        dependent = row.dependent(obj, {part.role: part.count for part in sets})
+        dependent = row.dependent_roles(obj, {part.role: part.count for part in sets})
         return _with_pods(record, sets, dependent, shapes, frozenset(schedulers), auto_groups)
     except (*SHAPE_ERRORS, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", is_for_muster=True)
