@@ -41,7 +41,7 @@ def unsupported_fields(spec: Json) -> Iterator[tuple[str, str]]:
                 yield "volumes", f"{kind}, as it has no storage"
 
 
-_GRACE = 30
+_GRACE = 30  # seconds of the default grace period
 _KINDS_WITH_GENERATION = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *kinds.WORKLOAD_KINDS))
 
 

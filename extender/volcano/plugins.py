@@ -359,8 +359,8 @@ def ssh_secret(job: VolcanoJob, name: str, make_keys: Callable[[], SshKeys]) -> 
     return owned_object(job, "v1", "Secret", name, type="Opaque", stringData=files)
 
 
-def status_of(job: VolcanoJob) -> dict[str, str]:
-    """Return the initial status fields of the job's plugins."""
+def plugin_resources(job: VolcanoJob) -> dict[str, str]:
+    """Return the entries of `status.controlledResources` for the job's plugins, without the Secret of ssh."""
     return {f"plugin-{name}": name for name in job.spec.plugins or () if name != Ssh.name}
 
 

@@ -19,7 +19,7 @@ from extender.api.objects.volcano import (
     VolcanoJobState,
 )
 from extender.api.units import as_duration, timestamp_at, unix_seconds
-from extender.volcano.plugins import status_of
+from extender.volcano.plugins import plugin_resources
 from extender.volcano.pods import JobPod, claim_names
 
 
@@ -168,7 +168,7 @@ def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobSt
     """
     replicas = {task.name: task.replicas for task in job.spec.tasks}
     current_pods = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
-    resources = status_of(job) | (job.status.controlled_resources or {})
+    resources = plugin_resources(job) | (job.status.controlled_resources or {})
     resources |= {f"volume-pvc-{name}": name for name in claim_names(job)}
     status = replace(
         job.status,

@@ -327,7 +327,7 @@ class AdmissionRules:
         elif not faults and not is_update and entry.is_restricted(target):
             # Pods that already wait were reviewed before the group had this queue.
             members = self._ledger.groups.members(key)
-            if unreviewed_count := sum(pod.is_waiting and not pod.auto for pod in members):
+            if unreviewed_count := sum(pod.is_waiting and not pod.is_auto for pod in members):
                 faults = [unreviewed_pods_fault(target, unreviewed_count)]
         return ReviewOutcome([*faults, *topologies])
 

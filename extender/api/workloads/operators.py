@@ -102,8 +102,7 @@ def volcano_tasks(job: Json) -> Json:
         template = task.get("template") or {}
         template = {**template, "spec": {**inherited, **(template.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
-    # All tasks have a minimum if one task has minPartitions, else only the tasks with minAvailable. A task
-    # that starts after others has no minimum.
+    # Without minPartitions, only tasks with minAvailable have a minimum. Tasks that start later have none.
     partitioned = [task for task in tasks if task.get("partitionPolicy")]
     has_min_partitions = any(map(_MIN_PARTITIONS.read_from, partitioned))
     with_minimum = (task for task in tasks if has_min_partitions or task.get("minAvailable") is not None)

@@ -51,7 +51,7 @@ from extender.cli.why.explanation import (
     numbers,
 )
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
-from extender.domain.model.ownership import auto_name, group_name, group_owner_of
+from extender.domain.model.ownership import auto_group_name, group_name, group_owner_of
 from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import CAPACITY_WAITS, NOT_RECLAIMED_TEXT, REMEDIES, Reason, Verdict
 from extender.domain.queues.records import RECLAIM_AFTER, RECLAIM_AT_MOST, duration_of
@@ -200,7 +200,7 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
             return Statement("WrongScheduler", scheduler=scheduler, ours=SCHEDULERS[0])
         gates = foreign_gates(pod)
         return Statement("OtherGates", gates=", ".join(gates)) if gates else None
-    if named_group in ("", auto_name(pod)):
+    if named_group in ("", auto_group_name(pod)):
         key, _ = _wrong_key(pod, lambda value: value == group.name)
         return Statement("WrongKey", key=key) if key else None
     names = [other.name for other in evidence.groups_here]
@@ -262,12 +262,12 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
     if not is_ours(pod):
         return _foreign_pod_answer(evidence, pod, name)
     if not name:
-        return _single_answer(evidence, pod)
+        return _lone_answer(evidence, pod)
     if group := evidence.group(name):
         return _member_answer(evidence, pod, group)
     if other := evidence.other_group(name):
         return _other_group_answer(evidence, pod, other)
-    return _single_answer(evidence, pod) if name == auto_name(pod) else _groupless_answer(evidence, pod, name)
+    return _lone_answer(evidence, pod) if name == auto_group_name(pod) else _stray_answer(evidence, pod, name)
 
 
 def _answer(pod: Pod, verdict: str, *sentence: Statement, **fields: Any) -> Explanation:
@@ -341,7 +341,7 @@ def _surplus_answer(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: 
     return replace(answer, reason=reason, detail=detail, commands=commands(reason, case))
 
 
-def _groupless_answer(evidence: Evidence, pod: Pod, name: str) -> Explanation:
+def _stray_answer(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     """Return the answer about a pod whose group does not exist, or exists only in another namespace."""
     meta, reason = pod.metadata, Reason.GROUP_NOT_FOUND
     suggestion = numbers(did_you_mean(near_misses(name, (group.name for group in evidence.groups_here), 1)))
@@ -377,7 +377,7 @@ def _other_group_answer(evidence: Evidence, pod: Pod, other: OtherGroup) -> Expl
     return replace(_pod_without_podgroup(pod, case, state, (reason, detail), "ReadItsEvents"), members=counts)
 
 
-def _single_answer(evidence: Evidence, pod: Pod) -> Explanation:
+def _lone_answer(evidence: Evidence, pod: Pod) -> Explanation:
     queue, name, controller = evidence.queue_of_pod(pod), group_name(pod), group_owner_of(pod)
     state = Statement("OwnGroup" if name else "Alone")
     if controller:

@@ -21,7 +21,7 @@ from extender.api.objects.queues import NetworkTopology, PodGroup
 from extender.api.units import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, gang_size_of
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.model.ownership import auto_name, controller_of, group_name, group_name_of
+from extender.domain.model.ownership import auto_group_name, controller_of, group_name, group_name_of
 from extender.domain.model.queue_of_group import (
     NO_QUEUE_OF_OWNER,
     LocalQueueLabel,
@@ -102,7 +102,7 @@ def destination_of_pod(
     controller = pod.controller if job is None else controller_of(job.owner_references)
     if destination is None and controller is not None:
         destination = _destination_by_owner(controller, meta.namespace, queues)
-    joined_queue = queues.queue_of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
+    joined_queue = queues.queue_of_podgroup(meta.namespace, auto_group_name(pod)) if pod.controller else None
     if joined_queue is not None and (destination is None or destination.queue == joined_queue):
         return Destination(joined_queue, "metadata.ownerReferences", is_joining=True)
     return destination or destination_by_namespace(meta.namespace, queues)

@@ -119,7 +119,7 @@ class Group(msgspec.Struct, eq=False):
     @property
     def is_implied(self) -> bool:
         """Return whether the group exists by its pods alone, because they name no PodGroup."""
-        return any(pod.auto for pod in self.pods.values())
+        return any(pod.is_auto for pod in self.pods.values())
 
     @property
     def plain_pod(self) -> PodRecord | None:

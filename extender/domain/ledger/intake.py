@@ -229,7 +229,7 @@ class Intake:
         """
         self._pods.reread(claim)
         with self._lock:
-            job_keys = self._jobs_with_devices.naming(claim)
+            job_keys = self._jobs_with_devices.users_of(claim)
         for key in job_keys:
             with self._lock:
                 if (job := self._jobs_with_devices.get(key)) is not None:

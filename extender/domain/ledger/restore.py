@@ -146,7 +146,13 @@ def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
     namespace = info.key.partition("/")[0]
     shape = ledger.pods.shapes.shape_of(PodSpec(), namespace)
     return PodRecord(
-        Uid(f"{info.key}/any"), namespace, "any", shape, {}, group=info.key, auto=not info.spec.has_podgroup
+        Uid(f"{info.key}/any"),
+        namespace,
+        "any",
+        shape,
+        {},
+        group=info.key,
+        is_auto=not info.spec.has_podgroup,
     )
 
 

@@ -310,7 +310,7 @@ class DeviceUsers(Generic[K, V]):
     def claims_of(self, key: K) -> Collection[ClaimKey]:
         return self._users[key][1] if key in self._users else ()
 
-    def naming(self, claim: ClaimKey | None) -> list[K]:
+    def users_of(self, claim: ClaimKey | None) -> list[K]:
         """Return the users that name a claim or template; None returns all users."""
         return list(self._users if claim is None else self._users_by_claim.get(claim, ()))
 
@@ -378,7 +378,7 @@ class SharedClaims:
         heirs = {}
         for key in carried_keys:
             del self._carriers[key]
-            if heir := next(iter(self._pods.naming(key)), None):
+            if heir := next(iter(self._pods.users_of(key)), None):
                 self._carriers[key] = heir
                 heirs[heir] = self._pods.get(heir)
             else:

@@ -90,7 +90,7 @@ def group_owner_of(pod: Pod) -> OwnerReference | None:
     return controller
 
 
-def auto_name(pod: Pod) -> str:
+def auto_group_name(pod: Pod) -> str:
     """Return the name of the group of a pod that names no group.
 
     The name is made from the group's owner, or from the pod if it has no controller.
@@ -213,7 +213,7 @@ def display_group_name(pod: Pod) -> str:
     If the pod names no group, the name is that of its owner, such as `job/train`.
     """
     name, owner = group_name(pod), controller_of(pod.metadata.owner_references)
-    if name and name not in (auto_name(pod), podgroup_name(owner) if owner else ""):
+    if name and name not in (auto_group_name(pod), podgroup_name(owner) if owner else ""):
         return name
     return owner.display_name if owner else f"pod/{pod.metadata.name}"
 
@@ -226,7 +226,7 @@ def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
     name = group_name(pod)
     if not auto_groups:
         return name or f"pod:{pod.metadata.name}", False
-    default_group = auto_name(pod)
+    default_group = auto_group_name(pod)
     return name or default_group, name in ("", default_group)
 
 

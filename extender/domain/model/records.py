@@ -76,7 +76,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     scheduler: str = ""  # spec.schedulerName
     group: GroupKey = GroupKey("")  # empty if another scheduler places the pod
     own_group: GroupKey = GroupKey("")  # its group if Muster schedules it, now or later
-    auto: bool = False  # whether the pod names no group, so that its controller determines the group
+    is_auto: bool = False  # whether the pod names no group, so that its controller determines the group
     controller: str = ""  # kind of the pod's controller; empty: unknown
     min_member: str = ""  # number of pods of its group that start together, by its annotation
     queue: str = ""  # queue that its own annotation or label names
@@ -129,7 +129,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_plain(self) -> bool:
         """Return whether the pod names no group and has no owner, so that it forms a group by itself."""
-        return self.auto and not self.controller
+        return self.is_auto and not self.controller
 
     @property
     def unschedulable(self) -> str:

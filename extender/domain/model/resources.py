@@ -130,7 +130,7 @@ def add_times(sums: dict[str, int], amounts: Resources, times: int) -> None:
             sums.pop(name, None)
 
 
-def largest(amounts: Resources, others: Resources) -> dict[str, int]:
+def larger_amounts(amounts: Resources, others: Resources) -> dict[str, int]:
     """Return the larger amount of each resource."""
     return {name: max(amounts.get(name, 0), others.get(name, 0)) for name in amounts.keys() | others.keys()}
 
@@ -205,10 +205,10 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     for container in spec.init_containers or ():
         running = dict(sidecars)
         add(running, requested_amounts(container.resources.requests))
-        peak = largest(peak, running)
+        peak = larger_amounts(peak, running)
         if container.is_sidecar:
             sidecars = running
-    sums = largest(sums, peak)
+    sums = larger_amounts(sums, peak)
     in_spec = requested_amounts(spec.resources.requests) if spec.resources else {}
     sums |= {name: n for name, n in in_spec.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
     add(sums, requested_amounts(spec.overhead))

@@ -114,7 +114,7 @@ class Shape:
     """
 
     __slots__ = (
-        *("__weakref__", "_on_all_nodes", "_on_parts", "_shared"),
+        *("__weakref__", "_on_all_nodes", "_on_parts", "_original"),
         *("constraints", "looks_at_others", "number", "requests", "suits", "terms"),
     )
 
@@ -123,17 +123,17 @@ class Shape:
         requests: Resources,
         constraints: Constraints,
         part: NodePart | None = None,
-        anywhere: "Shape | None" = None,
-        shared: "Shape | None" = None,
+        on_all_nodes: "Shape | None" = None,
+        original: "Shape | None" = None,
     ) -> None:
         self.number = next(_NUMBERS)
-        self._shared = shared  # the original, if this is a namespace's or an unevaluated copy
+        self._original = original  # the original, if this is a namespace's or an unevaluated copy
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
         self.terms: tuple[Term, ...] = constraints.affinity + constraints.anti_affinity
         self.looks_at_others = bool(constraints.ports or self.terms)
-        self._on_all_nodes = anywhere  # the same shape on all nodes, if this shape is bound to a part
+        self._on_all_nodes = on_all_nodes  # the same shape on all nodes, if this shape is bound to a part
         self._on_parts: dict[NodePart, Shape] = {}
 
     @property
@@ -246,7 +246,7 @@ class Shapes:
         """
         copy = self._copies.get((namespace, shape.number))
         if copy is None:
-            copy = Shape(shape.requests, shape.constraints, shared=shape)
+            copy = Shape(shape.requests, shape.constraints, original=shape)
             self._copies[namespace, shape.number] = self._copies[namespace, copy.number] = copy
         return copy
 
@@ -254,16 +254,14 @@ class Shapes:
         """Return the shape of a pod that has to wait because its constraints exceed the limits."""
         copy = self._copies.get((excess, shape.number))  # `excess` is no name of a namespace
         if copy is None:
-            copy = Shape(shape.requests, Constraints(node_terms=_NO_NODES, excess=excess), shared=shape)
+            copy = Shape(shape.requests, Constraints(node_terms=_NO_NODES, excess=excess), original=shape)
             self._copies[excess, shape.number] = copy
         return copy
 
     def with_requests(self, shape: Shape, requests: Resources) -> Shape:
         """Return a shape with other requests. It suits the same nodes as `shape`."""
-        original = shape.constraints
-        return self._intern(
-            requests, Constraints(original.node_labels, original.node_terms, original.tolerations)
-        )
+        old = shape.constraints
+        return self._intern(requests, Constraints(old.node_labels, old.node_terms, old.tolerations))
 
     def foreign_shape(self, spec: PodSpec, namespace: str) -> Shape:
         """Return the shape of a pod of another scheduler: requests, host ports and anti-affinity.
@@ -554,7 +552,7 @@ class TermIndex:
         """Return the index keys for a selector in a namespace: the keys with the fewest terms so far."""
         choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]
         if choices:
-            return min(choices, key=lambda each: sum(len(self._terms_at.get(place, ())) for place in each))
+            return min(choices, key=lambda each: sum(len(self._terms_at.get(key, ())) for key in each))
         requirements = selector.match_expressions or ()
         keys = (requirement.key for requirement in requirements if requirement.operator == "Exists")
         return [(namespace, next(keys, ""), None)]

@@ -142,11 +142,11 @@ def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) 
     Raises:
         BadQuantity: A request cannot be read.
     """
-    return PodRecords(shapes, auto_groups).record_of(pod, ours)
+    return PodRecordReader(shapes, auto_groups).record_of(pod, ours)
 
 
-class PodRecords:
-    """Reader that makes the records of member pods.
+class PodRecordReader:
+    """Reader of the records of member pods.
 
     Pods of one template differ little, so that their `_common_part` is read only once for all. Of their
     annotations and labels, only `_ANNOTATION_KEYS` and `_LABEL_KEYS` count. With `ours` set to False, the
@@ -194,13 +194,11 @@ class PodRecords:
     def _read(self, pod: Pod, ours: bool) -> tuple[_Template, Shape]:
         """Return the facts that equal pods share: the shape, and a record without the pod's own fields."""
         meta, spec, annotations = pod.metadata, pod.spec, pod.metadata.annotations or {}
-        group, auto = ownership.group_of(pod, self._auto_groups)
+        group, is_auto = ownership.group_of(pod, self._auto_groups)
         key = GroupKey(f"{meta.namespace}/{group}")
-        controller = ownership.group_owner_of(pod) if auto else None
+        owner = ownership.group_owner_of(pod) if is_auto else None
         gates = {gate.name for gate in spec.scheduling_gates or ()}
-        volumes = (
-            raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
-        )
+        raws = (raw for each in spec.volumes or () for raw in (each.persistent_volume_claim, each.ephemeral))
         topology = topology_of(annotations)
         role = annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
         if any(topology):  # as in Kueue, the pods of one replicated Job share a domain
@@ -215,18 +213,16 @@ class PodRecords:
             scheduler=intern(spec.scheduler_name),
             group=key if ours else GroupKey(""),
             own_group=key,
-            auto=auto,
-            controller=intern(f"{controller.api_version}/{controller.kind}")
-            if controller is not None
-            else "",
-            min_member=annotations.get(keys.MIN_MEMBER, "") if auto else "",
+            is_auto=is_auto,
+            controller=intern(f"{owner.api_version}/{owner.kind}") if owner is not None else "",
+            min_member=annotations.get(keys.MIN_MEMBER, "") if is_auto else "",
             queue=ownership.queue_named_by(meta),
             local_queue=local_queue_label(meta),
             role=ownership.name_of(role),
             priority=spec.priority or 0,
             is_gated=keys.GATE in gates,
             has_foreign_gates=bool(gates - {keys.GATE}),
-            binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in volumes),
+            binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in raws),
             run_limit=spec.active_deadline_seconds,
             is_preemptable=allows_preemption(meta),
             is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
@@ -239,7 +235,7 @@ class PodRecords:
             on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
             is_replaceable=ownership.controller_of(meta.owner_references) is not None,
         )
-        is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)
+        is_alone = not ownership.group_name(pod) and (not self._auto_groups or owner is None)
         return _Template(record, ref(shape), is_alone), shape
 
     def _with_own_fields(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:

@@ -437,10 +437,10 @@ class DomainSearch:
         in_rows = order[(rows & (codes >= 0) & (counts > 0))[order]]
         size = len(slices[pod_set])
         capacity = np.bincount(codes[in_rows], weights=counts[in_rows]).astype(np.int64) // size
-        order = np.argsort(-capacity, kind="stable")
-        slices_before = np.cumsum(capacity[order]) - capacity[order]  # slices that fit in earlier domains
+        ranking = np.argsort(-capacity, kind="stable")
+        slices_before = np.cumsum(capacity[ranking]) - capacity[ranking]  # slices that fit in earlier domains
         chosen_slices = np.zeros_like(capacity)
-        chosen_slices[order] = np.clip(len(slices) - slices_before, 0, capacity[order])
+        chosen_slices[ranking] = np.clip(len(slices) - slices_before, 0, capacity[ranking])
         if chosen_slices.sum() < len(slices):
             return None
         row_of = np.repeat(in_rows, np.minimum(counts[in_rows], chosen_slices[codes[in_rows]] * size))

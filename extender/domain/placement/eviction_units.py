@@ -275,7 +275,7 @@ class Disruptions:
 
     def __init__(self, budgets: BudgetsByNamespace, evicted_pods: Iterable[PodRecord] = ()) -> None:
         self._budgets = budgets
-        self._taken: Counter[DisruptionBudget] = Counter()
+        self._used: Counter[DisruptionBudget] = Counter()  # evictions counted for each budget
         self._cache: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
         self._by_namespace: dict[str, BudgetsOfNamespace] = {}
         self.count(evicted_pods)
@@ -283,7 +283,7 @@ class Disruptions:
     def clone(self) -> "Disruptions":
         """Return a copy with its own counts. Both share the cached budgets of pods."""
         other = Disruptions(self._budgets)
-        other._taken, other._cache, other._by_namespace = self._taken.copy(), self._cache, self._by_namespace
+        other._used, other._cache, other._by_namespace = self._used.copy(), self._cache, self._by_namespace
         return other
 
     def may_evict(self, pods: Iterable[PodRecord]) -> bool:
@@ -299,7 +299,7 @@ class Disruptions:
             if len(budgets) > 1:
                 return False
             for budget in budgets:
-                count_by_budget[budget] = count_by_budget.get(budget, self._taken[budget]) + 1
+                count_by_budget[budget] = count_by_budget.get(budget, self._used[budget]) + 1
                 if count_by_budget[budget] > budget.allowed_evictions:
                     return False
         return True
@@ -308,7 +308,7 @@ class Disruptions:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         budgets_by_pod = list(map(self._budgets_of, pods))
         count_by_budget = Counter(chain.from_iterable(budgets_by_pod))
-        result = {b for b, n in count_by_budget.items() if self._taken[b] + n > b.allowed_evictions}
+        result = {b for b, n in count_by_budget.items() if self._used[b] + n > b.allowed_evictions}
         result.update(*(budgets for budgets in budgets_by_pod if len(budgets) > 1))  # as in the API server
         return sorted(f"{budget.namespace}/{budget.name}" for budget in result)
 
@@ -316,7 +316,7 @@ class Disruptions:
         """Count pods as evicted; with `times` -1, undo the count."""
         for pod in pods if self._budgets else ():
             for budget in self._budgets_of(pod):
-                self._taken[budget] += times
+                self._used[budget] += times
 
     def _budgets_of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
         """Return the budgets that cover a pod."""
@@ -383,12 +383,10 @@ class Picks:
         """Return the pods of a unit that are in no pick, neither in the picks so far nor in `also`."""
         if len(eviction_unit.pods) == 1:
             return () if eviction_unit.pods[0].uid in self._pods else eviction_unit.pods
-        also_picked = {
+        uids = {
             pod.uid for pick in also if pick.eviction_unit.group == eviction_unit.group for pod in pick.pods
         }
-        return tuple(
-            pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in also_picked
-        )
+        return tuple(pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in uids)
 
     def may_evict(self, pick: Pick) -> bool:
         """Return whether shares and disruption budgets allow this pick."""

@@ -329,7 +329,7 @@ class Planner:
             with self.inside(rows):
                 return self.place(pods, is_spread=is_spread, in_sets=False)
 
-        def place_together(pods: Sequence[PodRecord], rows: Mapping[int, Mask]) -> dict[Uid, str] | None:
+        def place_all(pods: Sequence[PodRecord], rows: Mapping[int, Mask]) -> dict[Uid, str] | None:
             self._rows_by_sets = rows
             try:
                 return self.place(pods, is_spread=is_spread, in_sets=False)
@@ -341,9 +341,7 @@ class Planner:
             return {pod.uid: self.name_of(row) for pod, row in placements}
 
         journal = self._journal
-        tools = Tools(
-            self.capacity.counts, place, place_together, allocate, journal.checkpoint, journal.roll_back
-        )
+        tools = Tools(self.capacity.counts, place, place_all, allocate, journal.checkpoint, journal.roll_back)
         return DomainSearch(self.nodes, self.affinity, tools, is_spread, gang_pods)
 
     @contextmanager
@@ -576,16 +574,16 @@ class Planner:
         """
         pod, is_interdependent = pods[0], self.affinity.is_interdependent(pods[0])
         if is_interdependent or first_rows is not None:
-            order = self._open_rows(pod)
-            order = order[::-1] if is_spread else order
+            rows = self._open_rows(pod)
+            rows = rows[::-1] if is_spread else rows
         else:
-            order = self.capacity.tightest_first(np.flatnonzero(counts), len(pods))
+            rows = self.capacity.tightest_first(np.flatnonzero(counts), len(pods))
         if first_rows is not None:
-            order = np.concatenate([order[first_rows[order]], order[~first_rows[order]]])
-        max_pods = np.minimum(counts[order], len(pods))
+            rows = np.concatenate([rows[first_rows[rows]], rows[~first_rows[rows]]])
+        max_pods = np.minimum(counts[rows], len(pods))
         if is_interdependent:
-            return order[self.affinity.positions(pod, order, max_pods)]
-        return np.repeat(order, max_pods)
+            return rows[self.affinity.positions(pod, rows, max_pods)]
+        return np.repeat(rows, max_pods)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
         """Return the rows with capacity for a pod that its constraints allow, the tightest rows first."""

@@ -447,7 +447,7 @@ def _with_pods(
     for number, count, pod in carrier_pods(zip(counts, pods, strict=True)) if not fault else ():
         role, group = pod_sets[number].role, record.group
         member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
-        member = replace(member, group=group, own_group=group, auto=auto_groups, is_expected=True)
+        member = replace(member, group=group, own_group=group, is_auto=auto_groups, is_expected=True)
         parts.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent)))
     names_our_scheduler = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(
