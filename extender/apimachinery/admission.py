@@ -136,13 +136,13 @@ def _set_priority(pod: Json, store: Store) -> None:
         StatusError: The class does not exist, or the pod states another priority.
     """
     spec, pod_name = pod["spec"], pod["metadata"].get("name", "")
-    classes = {obj["metadata"]["name"]: obj for obj in store.all(kinds.PRIORITY_CLASSES)}
-    default = next((name for name, obj in classes.items() if obj.get("globalDefault")), "")
+    class_by_name = {obj["metadata"]["name"]: obj for obj in store.all(kinds.PRIORITY_CLASSES)}
+    default = next((name for name, obj in class_by_name.items() if obj.get("globalDefault")), "")
     if name := spec.get("priorityClassName") or default:
-        if name not in classes:
+        if name not in class_by_name:
             raise forbidden(kinds.PODS, pod_name, f"no PriorityClass with name {name} was found")
         spec["priorityClassName"] = name
-    priority_class = classes.get(name, {})
+    priority_class = class_by_name.get(name, {})
     expected = int(priority_class.get("value", 0))
     if spec.get("priority", expected) != expected:
         fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"

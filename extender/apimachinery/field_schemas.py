@@ -154,12 +154,12 @@ class FieldSchema:
     def field(self, name: str) -> "FieldSchema":
         """Return the schema of a field of an object, or of the values of a map."""
         properties = self.published.get("properties", {})
-        known = name if name in properties else ""
-        if known not in self._fields:
+        field_key = name if name in properties else ""
+        if field_key not in self._fields:
             additional = self.published.get("additionalProperties")
             values_of_map = additional if isinstance(additional, dict) else {}
-            self._fields[known] = FieldSchema(properties.get(name, values_of_map))
-        return self._fields[known]
+            self._fields[field_key] = FieldSchema(properties.get(name, values_of_map))
+        return self._fields[field_key]
 
     @cached_property
     def items(self) -> "FieldSchema":

@@ -96,8 +96,8 @@ def _kind_of(row: WorkloadRow) -> ResourceKind:
 def _operator_kinds() -> Iterator[ResourceKind]:
     """Yield the operators' kinds that can be suspended, except those whose pods own pods."""
     for row in WORKLOADS.values():
-        owned = any(offspring.owner for offspring in row.offspring)
-        if row.manageable and not row.commanded and not owned and row.key != (JOBS.api_version, JOBS.name):
+        is_owned = any(offspring.owner for offspring in row.offspring)
+        if row.manageable and not row.commanded and not is_owned and row.key != (JOBS.api_version, JOBS.name):
             yield _kind_of(row)
 
 

@@ -61,7 +61,7 @@ def _sum_requests(spec: PodSpec) -> dict[str, str]:
     sums = pod_requests(spec)
     del sums["pods"]
     milli = {name: amount * (1 if name == CPU else _MILLI) for name, amount in sums.items()}
-    return {name: _quantity(amount, binary=name in binary_names) for name, amount in milli.items()}
+    return {name: _quantity(amount, is_binary=name in binary_names) for name, amount in milli.items()}
 
 
 def _containers(spec: PodSpec) -> list[Container]:
@@ -80,15 +80,15 @@ def _limits_as_requests(spec: PodSpec) -> PodSpec:
     return replace(spec, containers=containers, init_containers=inits, resources=pod_resources, overhead=None)
 
 
-def _quantity(milli: int, *, binary: bool) -> str:
+def _quantity(milli: int, *, is_binary: bool) -> str:
     """Return an amount in the notation of the API: 500m, 1536Mi, 2G."""
     if milli % _MILLI:
         return f"{milli}m"
-    amount, suffix, factor = milli // _MILLI, "", 1024 if binary else 1000
-    for letter in "KMGTPE" if binary else "kMGTPE":
+    amount, suffix, factor = milli // _MILLI, "", 1024 if is_binary else 1000
+    for letter in "KMGTPE" if is_binary else "kMGTPE":
         if not amount or amount % factor:
             break
-        amount, suffix = amount // factor, letter + ("i" if binary else "")
+        amount, suffix = amount // factor, letter + ("i" if is_binary else "")
     return f"{amount}{suffix}"
 
 
@@ -116,8 +116,8 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
     """Return the API server's message if a quota refuses a new pod; empty if all quotas admit the pod."""
     applying_quotas = [quota for quota in quotas if _applies(quota, pod)]
     for quota in applying_quotas:
-        if missing := "; ".join(_missing_requests(quota["status"]["used"], pod.spec)):
-            return f"failed quota: {quota['metadata']['name']}: must specify {missing}"
+        if missing_text := "; ".join(_missing_requests(quota["status"]["used"], pod.spec)):
+            return f"failed quota: {quota['metadata']['name']}: must specify {missing_text}"
     requested = usage(pod)
     for quota in applying_quotas:
         hard, used = quota["status"]["hard"], quota["status"]["used"]
@@ -156,14 +156,14 @@ def with_pod_usage(quota: Json, pod: Pod, times: int = 1) -> Json:
         if name in used:
             notation = used[name] if rounded_up(used[name], _MILLI) else amount  # 0 has no suffix to follow
             total = rounded_up(used[name], _MILLI) + times * rounded_up(amount, _MILLI)
-            used[name] = _quantity(total, binary=str(notation).endswith("i"))
+            used[name] = _quantity(total, is_binary=str(notation).endswith("i"))
     return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}
 
 
 def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
     """Return a quota with a new status: its limits, and the usage by these pods."""
     hard = {
-        name: _quantity(rounded_down(amount, _MILLI), binary=str(amount).endswith("i"))
+        name: _quantity(rounded_down(amount, _MILLI), is_binary=str(amount).endswith("i"))
         for name, amount in (value_at(quota, ("spec", "hard")) or {}).items()
     }
     status = {"hard": hard, "used": {name: "0" for name in hard if is_counted(name)}}

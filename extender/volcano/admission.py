@@ -103,8 +103,8 @@ def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
     """Yield the fields with too many entries, with a message."""
     spec = job.spec
     all_policies = [spec.policies, *(task.policies for task in spec.tasks)]
-    policies = sum(len(listed or ()) for listed in all_policies)
-    return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policies)
+    policy_count = sum(len(each or ()) for each in all_policies)
+    return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policy_count)
 
 
 def review_gang(spec: VolcanoJobSpec) -> list[Fault]:

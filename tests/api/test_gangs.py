@@ -24,7 +24,9 @@ WHOLE = KUBEFLOW | {"jobset": 9, "raycluster": 5, "rayjob": 5}
 
 
 def gang(obj: Json) -> MadePods:
-    return gang_of(row_of(obj), obj, {part.role: part.count for part in pod_sets(obj) if not part.later})
+    return gang_of(
+        row_of(obj), obj, {part.role: part.count for part in pod_sets(obj) if not part.starts_later}
+    )
 
 
 def members(obj: Json, waits: bool = False) -> int:
@@ -114,10 +116,10 @@ NOTHING = Defaults()
     (replace(EIGHT, volcano=2, requested="4"), "", NOTHING, False, 4),
     (replace(EIGHT, volcano=2), "3", NOTHING, False, 3),
     (replace(EIGHT, volcano=2), "", NOTHING, True, 8),
-    (MadePods(pods=3, at_once=1, together=True, requested="all"), "", NOTHING, False, 1),
-    (MadePods(pods=3, at_once=1, together=True, requested="2"), "", NOTHING, False, 1),
-    (MadePods(pods=3, at_once=1, together=True), "", NOTHING, True, 3),
-    (MadePods(pods=0, at_once=0, together=True), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, is_together=True, requested="all"), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, is_together=True, requested="2"), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, is_together=True), "", NOTHING, True, 3),
+    (MadePods(pods=0, at_once=0, is_together=True), "", NOTHING, False, 1),
 )
 def test_the_first_object_with_the_annotation_decides(
     given: MadePods | None, template: str, defaults: Defaults, waits: bool, expected: int

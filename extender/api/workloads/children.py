@@ -136,8 +136,8 @@ def _hash(template: Json) -> str:
     number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
-        number, rest = divmod(number * 31 + 7, len(_SAFE_LETTERS))
-        letters.append(_SAFE_LETTERS[rest])
+        number, letter_index = divmod(number * 31 + 7, len(_SAFE_LETTERS))
+        letters.append(_SAFE_LETTERS[letter_index])
     return "".join(letters)
 
 

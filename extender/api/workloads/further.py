@@ -115,14 +115,14 @@ class FieldPath(NamedTuple):
     path: Path  # path in the object, or in each item
 
 
-def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
-    """Return the path of a field below `root`. Only with `many`, [*] is allowed.
+def as_field_path(text: str, root: str, *, allows_items: bool = False) -> FieldPath:
+    """Return the path of a field below `root`. Only with `allows_items`, [*] is allowed.
 
     Raises:
         ValueError: The text is not such a path.
     """
     match = _PATH_RE.fullmatch(text) if len(text) <= _MAX_PATH_LENGTH else None
-    if match is None or (match["inside"] and not many):
+    if match is None or (match["inside"] and not allows_items):
         raise ValueError(text)
     first = tuple(match["first"].split("."))
     if first[0] != root or len(first) == 1:
@@ -200,7 +200,7 @@ def _path(entry: FileValue, root: str, allowed: str) -> Path:
 def _pod_set(entry: FileValue) -> Offspring:
     fields = entry.fields(template=_TEMPLATE_FORM, optional=("count", "role"))
     template = fields["template"].read(
-        lambda text: as_field_path(text, "spec", many=True), FieldPath((), ()), _TEMPLATE_FORM
+        lambda text: as_field_path(text, "spec", allows_items=True), FieldPath((), ()), _TEMPLATE_FORM
     )
     role = ""
     if "role" in fields:
@@ -224,7 +224,7 @@ def _count(entry: FileValue, list_path: Path) -> Count:
             if not 1 <= int(text) <= MAX_INT:
                 raise ValueError(text)
             return Count(default=int(text))
-        path = as_field_path(text, "spec", many=True)
+        path = as_field_path(text, "spec", allows_items=True)
         if path.items != list_path:
             raise ValueError(text)
         return Count(path=path.path)

@@ -28,7 +28,7 @@ class MadePods(msgspec.Struct, frozen=True, gc=False):
     pods: int = 1  # pods that the controller creates even if none of them ends
     sets: int = 1  # number of pod sets
     at_once: int = 1  # pods that the controller creates even if none of them runs
-    together: bool = False  # whether the pods of this kind must run together
+    is_together: bool = False  # whether the pods of this kind must run together
     requested: str = ""  # text of Muster's annotation; empty without it
     volcano: int | None = None  # number in Volcano's annotation, 1 if it is no number; None without it
     may_scale: bool = False  # whether its number of pods may change while they run
@@ -102,7 +102,7 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
     maximum = None
     if gang:
         maximum = gang.pods if waits else gang.at_once
-    default = maximum if gang and maximum and (waits or gang.together) else 1
+    default = maximum if gang and maximum and (waits or gang.is_together) else 1
     annotation = (gang.requested if gang else "") or template
     if annotation:
         return _read(annotation, gang, maximum, default)

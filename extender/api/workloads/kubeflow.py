@@ -75,8 +75,8 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
 
 def _dependent(job: Json, _: Counts) -> tuple[str, ...]:
     """Return the roles that start after others: the launcher of an MPIJob that waits for its workers."""
-    waits = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
-    return ("launcher",) if waits else ()
+    must_wait = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
+    return ("launcher",) if must_wait else ()
 
 
 def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
@@ -238,9 +238,9 @@ def missing_annotation_fields(train_job: Json, name: str, text: str) -> Json:
 
 
 def _bare_job_set(train_job: Json) -> Json:
-    missing = [".".join(path) for path in (_NODES, _RESOURCES) if value_at(train_job, path) is None]
-    if missing:
-        raise ValueError(f"{missing[0]}: missing; what its runtime says is not known here")
+    missing_fields = [".".join(path) for path in (_NODES, _RESOURCES) if value_at(train_job, path) is None]
+    if missing_fields:
+        raise ValueError(f"{missing_fields[0]}: missing; what its runtime says is not known here")
     image = value_at(train_job, ("spec", "trainer", "image"))
     pod = {"spec": {"containers": [{"name": _NODE, **({"image": image} if image else {})}]}}
     template = {"metadata": {"labels": {_STEP: _TRAINER}}, "spec": {"template": pod}}

@@ -27,7 +27,7 @@ class JobPodSet(msgspec.Struct, frozen=True):
     role: str  # name of the set in lower case; empty if the kind has only one set
     count: int  # 1 or more
     template: Json  # labels, annotations and spec of the first pod
-    later: bool = False  # whether its pods are created only after those of other sets have ended
+    starts_later: bool = False  # whether its pods are created only after those of other sets have ended
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
@@ -63,9 +63,9 @@ def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
     for offspring in kind.offspring:
         for part, values in parts_with_children(complete, offspring):
             count, role = outer.count * values["count"], offspring.role or part.role or outer.role
-            later = bool(offspring.later) and value_at(part.body, offspring.later) is True
+            is_later = bool(offspring.later) and value_at(part.body, offspring.later) is True
             child = child_of(complete, offspring, part, values)
-            yield from _sets(child, JobPodSet(role, count, {}, later or outer.later), kinds)
+            yield from _sets(child, JobPodSet(role, count, {}, is_later or outer.starts_later), kinds)
 
 
 def _checked_template(pod: Json, role: str) -> Json:

@@ -69,7 +69,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()  # parts that count, by name in lower case; empty means all
     when: Mapping[Path, tuple[Any, ...]] = {}  # values that the paths must have; None means absent
     template: Path = ()  # path of the template (metadata and spec) in the part
-    optional: bool = False  # the template may be absent, because `complete` adds it
+    is_optional: bool = False  # the template may be absent, because `complete` adds it
     spec: Path | Mapping[str, Path] = ()  # without a template: path of the child's spec, or of its fields
     annotated: Path = ()  # path of the pods' annotations in the part, if the template has none
     role: str = ""  # role of the pod set; empty means the part's role, else the parent's
@@ -235,8 +235,8 @@ def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
     true_conditions = [condition.get("type") for condition in conditions if condition.get("status") == "True"]
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
         for sign in signs:
-            in_fields = all(value_at(obj, path) in values for path, values in sign.fields.items())
-            is_shown = sign.condition in true_conditions if sign.condition else in_fields
+            has_values = all(value_at(obj, path) in values for path, values in sign.fields.items())
+            is_shown = sign.condition in true_conditions if sign.condition else has_values
             if is_shown:
                 return outcome
     return None

@@ -89,8 +89,8 @@ def with_first_pods(workflow: Json) -> Json:
     They are the pods of the entrypoint, of its first steps, or of its tasks without dependencies.
     """
     spec = workflow.get("spec") or {}
-    listed = (template for template in spec.get("templates") or () if isinstance(template, dict))
-    templates = {str(template.get("name")): template for template in listed}
+    valid_templates = (template for template in spec.get("templates") or () if isinstance(template, dict))
+    templates = {str(template.get("name")): template for template in valid_templates}
     parts = [
         {"name": name, "replicas": count, "template": _pod(spec, template)}
         for name, template, count in _first_pods(templates, spec.get("entrypoint"), _MAX_NESTED)

@@ -126,14 +126,14 @@ def _strategy_errors(value: kinds.Json, at: str) -> FieldErrors:
 def _job_errors(spec: kinds.Json, at: str) -> FieldErrors:
     yield from _template_errors(spec, at, _JOB_POLICIES)
     yield from _selector_errors(spec, at)
-    indexed = spec.get("completionMode") == "Indexed"
-    if indexed and spec.get("completions") is None:
+    is_indexed = spec.get("completionMode") == "Indexed"
+    if is_indexed and spec.get("completions") is None:
         yield errors.required(f"{at}.completions", "when completion mode is Indexed")
-    if indexed and (spec.get("parallelism") or 0) > _MAX_INDEXED_PODS:
+    if is_indexed and (spec.get("parallelism") or 0) > _MAX_INDEXED_PODS:
         message = f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
         yield errors.bad_value(f"{at}.parallelism", spec["parallelism"], message)
     for name in ("backoffLimitPerIndex", "successPolicy"):
-        if spec.get(name) is not None and not indexed:
+        if spec.get(name) is not None and not is_indexed:
             yield errors.bad_value(f"{at}.{name}", spec[name], "requires indexed completion mode")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         yield errors.required(f"{at}.backoffLimitPerIndex", "when maxFailedIndexes is specified")

@@ -97,8 +97,8 @@ def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str
 
 
 def _field_path(schema: FieldSchema, at: str, name: str) -> str:
-    of_list = schema.type_name in _LIST_TYPES and name not in ("name", "mountPath")
-    return f"{_list_at(at) if of_list else at}.{name}".lstrip(".")
+    is_of_list = schema.type_name in _LIST_TYPES and name not in ("name", "mountPath")
+    return f"{_list_at(at) if is_of_list else at}.{name}".lstrip(".")
 
 
 def _list_at(at: str) -> str:

@@ -47,8 +47,8 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
     unknown: list[str] = []
     obj: Json = _prune(body, schema, "", unknown)
     if strict and unknown:
-        listed = ", ".join(f'unknown field "{field}"' for field in unknown)
-        raise _cannot_handle(kind, f"strict decoding error: {listed}")
+        fields_text = ", ".join(f'unknown field "{field}"' for field in unknown)
+        raise _cannot_handle(kind, f"strict decoding error: {fields_text}")
     return {**obj, "metadata": without_empty(obj.get("metadata") or {})}
 
 

@@ -190,9 +190,9 @@ def _mutual_tls_fault(secret: Json, now: float, host: str) -> str:
     """
     from extender.webhooks.certificates import host_names, is_key_of
 
-    missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not file_of_secret(secret, file)]
-    if missing:
-        return f"lacks {', '.join(missing)}"
+    missing_files = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not file_of_secret(secret, file)]
+    if missing_files:
+        return f"lacks {', '.join(missing_files)}"
     certificate = file_of_secret(secret, CERTIFICATE)
     if not is_key_of(certificate, file_of_secret(secret, KEY)):
         return f"has a {KEY} that is not of its {CERTIFICATE}"

@@ -168,8 +168,8 @@ def policies(site: Installation) -> Iterator[Finding]:
     if USES_POLICY not in present_names:
         message = f"{USES_POLICY} is missing, so nothing starts in restricted queues"
         yield error("policies", message, APPLY)
-    for missing in (name for name in AUTHORS_POLICIES if name not in present_names):
-        yield error("policies", f"{missing} is missing, so no user is known", APPLY)
+    for missing_policy in (name for name in AUTHORS_POLICIES if name not in present_names):
+        yield error("policies", f"{missing_policy} is missing, so no user is known", APPLY)
     for kind, bindings in (
         (kube.MUTATING_POLICIES, kube.MUTATING_BINDINGS),
         (kube.VALIDATING_POLICIES, kube.VALIDATING_BINDINGS),

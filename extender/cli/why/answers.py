@@ -173,9 +173,9 @@ def _pod_answers(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Exp
         if group_name(pod) not in groups:
             answer = explain_pod(evidence, pod)
             answers_by_cause.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
-    for first, *rest in answers_by_cause.values():
-        note = Statement("MorePods", pods=counted(len(rest), "more pod"))
-        yield replace(first, notes=[note, *first.notes]) if rest else first
+    for first, *other_answers in answers_by_cause.values():
+        note = Statement("MorePods", pods=counted(len(other_answers), "more pod"))
+        yield replace(first, notes=[note, *first.notes]) if other_answers else first
 
 
 def _podless_workload_answer(

@@ -102,7 +102,7 @@ class Intake:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
-            if logical := self.logical.amounts_for(record.allocatable, on_node=True):
+            if logical := self.logical.amounts_for(record.allocatable, is_on_node=True):
                 record = replace(record, allocatable={**record.allocatable, **logical})
             labels_before = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):

@@ -207,7 +207,7 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
         return OwnerRecord(uid, is_suspended=info.is_aborted, run_limit=limit)
     return OwnerRecord(
         uid,
-        MadePods(needed, at_once=needed, together=True),
+        MadePods(needed, at_once=needed, is_together=True),
         is_suspended=info.is_aborted,
         run_limit=limit,
         usable_queue=info.queue if info.use_allowed else "",

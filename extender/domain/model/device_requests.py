@@ -115,17 +115,17 @@ class LogicalResources:
     def forget(self, resource: str) -> None:
         self._amounts.pop(resource, None)
 
-    def amounts_for(self, amounts: Resources, on_node: bool = False) -> Resources:
+    def amounts_for(self, amounts: Resources, is_on_node: bool = False) -> Resources:
         """Return the logical amounts that follow from amounts of other resources, each less than MAX_AMOUNT.
 
         Args:
             amounts: The amounts of other resources.
-            on_node: Whether the amounts are offered by a node. A node's selections are part of its classes,
+            is_on_node: Whether a node offers the amounts. The selections of a node are part of its classes,
                 so they are not counted again.
         """
         sums: dict[str, int] = {}
         for name in amounts.keys() & self._amounts.keys():
-            if counts_in_queues(name) or not on_node:
+            if counts_in_queues(name) or not is_on_node:
                 add(sums, self._amounts[name], amounts[name])
         return {name: min(amount, MAX_AMOUNT - 1) for name, amount in sums.items()}
 

@@ -302,10 +302,10 @@ def _digest_of(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> by
     return _digest((namespace, amounts, demands, devices))
 
 
-def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
+def node_taints(taints: list[Taint] | None, is_cordoned: bool) -> tuple[Taint, ...]:
     """Return a node's taints. A cordoned node also has the taint that the node controller adds."""
     in_spec = tuple(taints or ())
-    return (*in_spec, CORDON_TAINT) if unschedulable else in_spec
+    return (*in_spec, CORDON_TAINT) if is_cordoned else in_spec
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
@@ -443,7 +443,7 @@ def total_requests(shapes: Iterable[Shape]) -> dict[str, int]:
     return dict(all_shapes[0].requests) if len(all_shapes) == 1 else requests_of(Counter(all_shapes))
 
 
-def conflicting_ports(ports: tuple[HostPort, ...], used_ports: Iterable[HostPort]) -> bool:
+def is_any_port_used(ports: tuple[HostPort, ...], used_ports: Iterable[HostPort]) -> bool:
     """Return whether any of `ports` is used on the same address.
 
     An unspecified address means all addresses.

@@ -520,14 +520,14 @@ class PodWatch:
             appearance: The current appearance.
             is_doubtful: Whether the client may lack the pod even if it was shown before.
         """
-        waiting = self._waiting.pods.get(uid)
-        if waiting is None or waiting.facts.version > self._highest_version or self._is_binding(uid):
+        waiting_pod = self._waiting.pods.get(uid)
+        if waiting_pod is None or waiting_pod.facts.version > self._highest_version or self._is_binding(uid):
             return []
         if appearance is None:
-            return self._take_away(waiting.facts, self._highest_version)
+            return self._take_away(waiting_pod.facts, self._highest_version)
         if self._has_pod(uid, appearance) and not is_doubtful:
             return []
-        return self._show(waiting.facts, waiting.pod, self._highest_version, appearance)
+        return self._show(waiting_pod.facts, waiting_pod.pod, self._highest_version, appearance)
 
     def _is_binding(self, uid: Uid) -> bool:
         """Return whether the client is binding the pod.

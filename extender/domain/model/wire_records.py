@@ -136,20 +136,20 @@ class _Template(NamedTuple):
     is_alone: bool  # whether each pod forms a group by itself
 
 
-def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
+def pod_record(pod: Pod, shapes: Shapes, is_ours: bool, auto_groups: bool = False) -> PodRecord:
     """Return the record of a single pod.
 
     Raises:
         BadQuantity: A request cannot be read.
     """
-    return PodRecordReader(shapes, auto_groups).record_of(pod, ours)
+    return PodRecordReader(shapes, auto_groups).record_of(pod, is_ours)
 
 
 class PodRecordReader:
     """Reader of the records of member pods.
 
     Pods of one template differ little, so that their `_common_part` is read only once for all. Of their
-    annotations and labels, only `_ANNOTATION_KEYS` and `_LABEL_KEYS` count. With `ours` set to False, the
+    annotations and labels, only `_ANNOTATION_KEYS` and `_LABEL_KEYS` count. With `is_ours` set to False, the
     reader makes records of pods that Muster leaves to another scheduler.
     """
 
@@ -158,26 +158,26 @@ class PodRecordReader:
         self._auto_groups = auto_groups
         self._templates: dict[bytes, _Template] = {}  # keyed by the common part of their pods
 
-    def record_of(self, pod: Pod, ours: bool) -> PodRecord:
+    def record_of(self, pod: Pod, is_ours: bool) -> PodRecord:
         """Return the record of a pod.
 
         Raises:
             BadQuantity: A request cannot be read.
         """
         common, uid = _common_part(pod), pod.metadata.uid
-        key = _encode((ours, common, self._shapes.devices.key_of(common.spec, common.metadata.namespace)))
+        key = _encode((is_ours, common, self._shapes.devices.key_of(common.spec, common.metadata.namespace)))
         template = self._templates.get(key)
         shape = template.shape() if template is not None else None
         if template is None or shape is None:
-            template, shape = self._read(common, ours)
+            template, shape = self._read(common, is_ours)
             self._store_template(key, template)
         record = template.record
         if template.is_alone:
             group = GroupKey(f"{record.namespace}/{ownership.group_of(pod, self._auto_groups)[0]}")
-            record = replace(record, group=group if ours else GroupKey(""), own_group=group)
+            record = replace(record, group=group if is_ours else GroupKey(""), own_group=group)
         elif uid in record.own_group:  # the pod names the group that Muster would make for it
             own_metadata = replace(common.metadata, uid=uid, name=pod.metadata.name)
-            record = self._read(replace(common, metadata=own_metadata), ours)[0].record
+            record = self._read(replace(common, metadata=own_metadata), is_ours)[0].record
         return self._with_own_fields(record, pod, self._shapes.namespace_shape(shape, record.namespace))
 
     def _store_template(self, key: bytes, template: _Template) -> None:
@@ -191,7 +191,7 @@ class PodRecordReader:
             del self._templates[next(iter(self._templates))]
         self._templates[key] = template
 
-    def _read(self, pod: Pod, ours: bool) -> tuple[_Template, Shape]:
+    def _read(self, pod: Pod, is_ours: bool) -> tuple[_Template, Shape]:
         """Return the facts that equal pods share: the shape, and a record without the pod's own fields."""
         meta, spec, annotations = pod.metadata, pod.spec, pod.metadata.annotations or {}
         group, is_auto = ownership.group_of(pod, self._auto_groups)
@@ -211,7 +211,7 @@ class PodRecordReader:
             shape=_NO_SHAPE,
             labels={},
             scheduler=intern(spec.scheduler_name),
-            group=key if ours else GroupKey(""),
+            group=key if is_ours else GroupKey(""),
             own_group=key,
             is_auto=is_auto,
             controller=intern(f"{owner.api_version}/{owner.kind}") if owner is not None else "",
@@ -225,7 +225,7 @@ class PodRecordReader:
             binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in raws),
             run_limit=spec.active_deadline_seconds,
             is_preemptable=allows_preemption(meta),
-            is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
+            is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if is_ours else _is_vital(pod),
             never_preempts=spec.preemption_policy == keys.NEVER,
             usable_queue=recorded_use(meta, "Pod"),
             author=recorded_author(meta, "Pod"),
@@ -303,8 +303,8 @@ def _unscheduled_of(pod: Pod) -> Unscheduled | None:
     condition_ = condition(pod.status.conditions, keys.POD_SCHEDULED)
     if condition_ is None or condition_.status != "False":
         return None
-    found = Unscheduled(intern(condition_.reason), condition_.message)
-    return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
+    state = Unscheduled(intern(condition_.reason), condition_.message)
+    return state if state.reason == keys.UNSCHEDULABLE or state.is_ours else state._replace(message="")
 
 
 _MAX_ANNOTATIONS = 256 * 1024 - 1024  # limit of an object's annotations in bytes; the API server's is 256 KiB

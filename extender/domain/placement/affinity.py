@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import MAX_SELECTORS, LabelPairs, Shape, Term, TermIndex, conflicting_ports
+from extender.domain.model.shapes import MAX_SELECTORS, LabelPairs, Shape, Term, TermIndex, is_any_port_used
 from extender.domain.model.topology import TopologySet
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
@@ -374,7 +374,7 @@ class Effort:
         outer_looks, self._remaining_looks = self._remaining_looks, looks
         return outer_looks
 
-    def within(self, looks: float, work: Callable[[], T]) -> T | None:
+    def within(self, looks: float, evaluate: Callable[[], T]) -> T | None:
         """Return the result of `work`, which may spend up to `looks`. None means that it would spend more.
 
         The effort counts against the outer budget, too.
@@ -383,7 +383,7 @@ class Effort:
         allowed_looks = min(outer_looks, looks)
         self.allow(allowed_looks)
         try:
-            return work()
+            return evaluate()
         except OverBudget:
             return None
         finally:
@@ -499,7 +499,7 @@ class AffinityCounts:
         """
         shapes, found_uids = {pod.shape for pod in pods}, set[Uid]()
         exclusive = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
-        if not (exclusive or self._any_related(pods, shapes)):
+        if not (exclusive or self._is_any_related(pods, shapes)):
             return found_uids
         for pod in pods:
             if self.is_interdependent(pod) or not exclusive.isdisjoint(self.sets.terms_for(pod).keys_by_set):
@@ -510,9 +510,9 @@ class AffinityCounts:
         """Return whether the node of a member depends on other pods, or on placed members of its pod sets."""
         if any(map(self.has_members, need.pod_sets)):
             return True
-        return self._any_related(need.members, need.shapes)
+        return self._is_any_related(need.members, need.shapes)
 
-    def _any_related(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
+    def _is_any_related(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
         """Return whether any of `pods` is interdependent. `shapes` are the shapes of these pods."""
         if any(shape.looks_at_others for shape in shapes):
             return True
@@ -625,7 +625,7 @@ class AffinityCounts:
         ports = pod.shape.constraints.ports
         for node, used_ports in self._ports.items() if ports else ():
             row = self._nodes.row_of.get(node)
-            if row is not None and conflicting_ports(ports, +used_ports):
+            if row is not None and is_any_port_used(ports, +used_ports):
                 free_rows[row] = False
         for pods, terms in (
             (self._selected_pods, self.sets.anti_affinity_of(pod.shape)),

@@ -270,7 +270,7 @@ class Planner:
         is_partial: bool = False,
         is_spread: bool = False,
         gang_pods: Sequence[PodRecord] = (),
-        in_sets: bool = True,
+        uses_domains: bool = True,
     ) -> dict[Uid, str] | None:
         """Return nodes for all of `pods` at once, and allocate their capacity.
 
@@ -288,13 +288,13 @@ class Planner:
             is_spread: Place each pod on the emptiest node, if all pods fit that way.
             gang_pods: Pods that may have to share a domain: prefer domains with capacity for all of them. If
                 it is empty, the domains need capacity for `pods` only.
-            in_sets: Place each pod set in a domain.
+            uses_domains: Place each pod set in a domain.
 
         Returns:
             The node of each pod. None, and nothing is allocated, if not all pods fit.
         """
         pods = list(pods)
-        if in_sets and not is_partial and any(pod.pod_sets for pod in pods):
+        if uses_domains and not is_partial and any(pod.pod_sets for pod in pods):
             return self._domain_search(is_spread, gang_pods).place(pods, self._block_rows)
         with self.affinity.gathering(pods):
             batches = self.batches(pods)
@@ -327,12 +327,12 @@ class Planner:
 
         def place(pods: Sequence[PodRecord], rows: Mask) -> dict[Uid, str] | None:
             with self.inside(rows):
-                return self.place(pods, is_spread=is_spread, in_sets=False)
+                return self.place(pods, is_spread=is_spread, uses_domains=False)
 
         def place_all(pods: Sequence[PodRecord], rows: Mapping[int, Mask]) -> dict[Uid, str] | None:
             self._rows_by_sets = rows
             try:
-                return self.place(pods, is_spread=is_spread, in_sets=False)
+                return self.place(pods, is_spread=is_spread, uses_domains=False)
             finally:
                 self._rows_by_sets = {}
 
@@ -418,14 +418,14 @@ class Planner:
         select them.
         """
         rows: dict[Shape, list[Rows]] = {}
-        in_sets: list[SetCount] = []
+        counts: list[SetCount] = []
         for holding in holdings:
             if any(self.affinity.is_related(pod) for pod, _ in holding.pods):
                 return False
-            in_sets += holding.counts_in_sets
+            counts += holding.counts_in_sets
             for shape, shape_rows in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(shape_rows)
-        return self._allocate_at_once({shape: np.concatenate(each) for shape, each in rows.items()}, in_sets)
+        return self._allocate_at_once({shape: np.concatenate(each) for shape, each in rows.items()}, counts)
 
     def free_holding(self, holding: Holding) -> None:
         """Free the allocation of a group on the nodes that exist."""

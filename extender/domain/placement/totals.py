@@ -91,7 +91,7 @@ class Totals:
         totals.free_sums = {key: sums for key, sums in self.free_sums.items() if key in keys}
         return totals
 
-    def cover(self, topics: Iterable[Hashable]) -> bool:
+    def covers(self, topics: Iterable[Hashable]) -> bool:
         """Return whether these totals would show a change of every sum among the topics.
 
         A sum is missing here if it was read from a copy before all assumed members were counted.

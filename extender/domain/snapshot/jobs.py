@@ -418,7 +418,7 @@ def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
 
     Pods that come only after others have ended are left out: no capacity is reserved for them.
     """
-    return [part for part in pod_sets(obj, table) if not part.later]
+    return [part for part in pod_sets(obj, table) if not part.starts_later]
 
 
 def as_json(kind: JobKind, job: AnyJob) -> Json:
@@ -446,7 +446,7 @@ def _with_pods(
     counts = [pod_set.count for pod_set in pod_sets]
     for number, count, pod in carrier_pods(zip(counts, pods, strict=True)) if not fault else ():
         role, group = pod_sets[number].role, record.group
-        member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
+        member = pod_record(pod, shapes, is_ours=True, auto_groups=auto_groups)
         member = replace(member, group=group, own_group=group, is_auto=auto_groups, is_expected=True)
         parts.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent)))
     names_our_scheduler = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
