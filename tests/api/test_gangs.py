@@ -91,7 +91,7 @@ def test_the_minimum_of_an_autoscaled_ray_cluster_is_part_of_the_gang() -> None:
 # ---- annotations
 
 EIGHT = MadePods(pods=8, at_once=8)
-TRAINING = replace(EIGHT, together=True)
+TRAINING = replace(EIGHT, is_together=True)
 NOTHING = Defaults()
 
 

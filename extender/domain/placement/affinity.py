@@ -375,7 +375,7 @@ class Effort:
         return outer_looks
 
     def within(self, looks: float, evaluate: Callable[[], T]) -> T | None:
-        """Return the result of `work`, which may spend up to `looks`. None means that it would spend more.
+        """Return the result of `evaluate`, which may spend up to `looks`; None if it would spend more.
 
         The effort counts against the outer budget, too.
         """
