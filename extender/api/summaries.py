@@ -392,7 +392,10 @@ class DecisionSummary(Summary, frozen=True):
 
 
 class Overview(Summary, frozen=True):
-    """All data that a user may see, at one time. It is immutable: other contents are a new overview."""
+    """All data that a user may see, at one time.
+
+    An overview is immutable: other contents are a new overview.
+    """
 
     version: str  # equal versions from one source mean equal contents
     at: str

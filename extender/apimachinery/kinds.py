@@ -94,7 +94,7 @@ def _kind_of(row: WorkloadRow) -> ResourceKind:
 
 
 def _operator_kinds() -> Iterator[ResourceKind]:
-    """Yield the operators' kinds that can be suspended, except those whose pods own pods."""
+    """Yield the operators' kinds that can be suspended, except kinds whose pods own pods."""
     for row in WORKLOADS.values():
         is_owned = any(offspring.owner for offspring in row.offspring)
         if row.manageable and not row.commanded and not is_owned and row.key != (JOBS.api_version, JOBS.name):
@@ -104,7 +104,8 @@ def _operator_kinds() -> Iterator[ResourceKind]:
 def _expanded_kinds() -> Iterator[ResourceKind]:
     """Yield the operators' kinds that cannot be suspended.
 
-    They have no controller here. Their pods are created once, for the objects in files.
+    The embedded cluster has no controller for these kinds. Their pods are created once, for the objects in
+    files.
     """
     for row in WORKLOADS.values():
         if not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):

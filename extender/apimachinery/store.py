@@ -134,7 +134,7 @@ MAX_WAIT = 1.0  # seconds
 def _changes_only_usage(obj: Json, before: Json) -> bool:
     """Return whether a write changes only the recent usage in a queue's status.
 
-    Such writes happen all the time, and do not count as changes of the cluster.
+    Writes of the usage happen all the time, and do not count as changes of the cluster.
     """
     new, old = obj.get("status") or {}, before.get("status") or {}
     return new.get("usage") != old.get("usage") and new | {"usage": None} == old | {"usage": None}

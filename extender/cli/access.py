@@ -37,7 +37,8 @@ class ClusterAccess(NamedTuple):
 class Name(click.ParamType[str]):
     """Name of an object, as an argument.
 
-    An empty name is refused. It can come from an unset variable of a shell, and could mean all objects.
+    An empty name is refused, because it can come from an unset variable of a shell, and could mean all
+    objects.
     """
 
     name = "name"

@@ -129,7 +129,7 @@ class Installation:
 class ServingObject(NamedTuple):
     """Pod, Deployment or DaemonSet that runs `muster serve`.
 
-    `spec` is the pod's spec, or that of the template.
+    `spec` is the spec of the pod, or of the workload's pod template.
     """
 
     obj: Json

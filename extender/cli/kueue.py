@@ -42,7 +42,7 @@ class Migrated(NamedTuple):
 def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
     """Yield the converted objects: flavors first, each queue after its parent, and workloads last.
 
-    Objects of other projects stay unchanged; those that make pods come last. If no object or label is of
+    Objects of other projects stay unchanged; objects that make pods come last. If no object or label is of
     Kueue, nothing is yielded.
     """
     objects_by_kind: defaultdict[str, dict[str, Json]] = defaultdict(dict)
@@ -402,7 +402,10 @@ def _merge_quotas(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]],
 
 
 def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
-    """Return the sum by resource. It is in the unit of the amounts if they have the same unit."""
+    """Return the sum by resource.
+
+    If all amounts of a resource have the same unit, the sum has this unit, too.
+    """
     amounts_by_name: defaultdict[str, list[str]] = defaultdict(list)
     for part in amounts:
         for name, amount in part.items():
@@ -482,7 +485,7 @@ class _Workloads:
         yield from (Migrated([], group) for group in groups.values())
 
     def _convert(self, obj: Json, queue: str) -> Migrated:
-        """Return a converted workload. It names Muster's scheduler, its LocalQueue and its priority."""
+        """Return a converted workload, which names Muster's scheduler, the LocalQueue and the priority."""
         namespace, row, comments = _namespace_and_name(obj)[0], kind_of(obj), list[str]()
         if queue and not _label(obj, keys.KUEUE_QUEUE):
             _set_meta(obj, "labels", keys.LOCAL_QUEUE, queue)

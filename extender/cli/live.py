@@ -1,8 +1,8 @@
 """State of the live cluster, made from objects of the API server, with the rights of the command's user.
 
-Decisions on this state equal those of Muster after a restart. The clock can be advanced to simulate the ends
-of pods. Nothing is written. The state lacks the history of a running Muster: run times of ended groups, and
-failed starts.
+Decisions on this state equal the decisions that Muster would make after a restart. The clock can be advanced
+to simulate the ends of pods. Nothing is written. The state lacks the history of a running Muster: run times
+of ended groups, and failed starts.
 """
 
 import time

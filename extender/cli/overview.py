@@ -1,6 +1,6 @@
 """Overview for a dashboard on the user's machine, made from watched API objects, with the user's rights.
 
-It shows the statuses that Muster wrote, pods and nodes, and works while Muster is down, too.
+The overview shows pods, nodes, and the statuses that Muster wrote. It also works while Muster is down.
 """
 
 import threading
@@ -112,7 +112,8 @@ class WatchedKind:
 class WatchedReader(Reader):
     """Reader that has copies of watched kinds, and reads other kinds from the API server.
 
-    It watches all namespaces if its user may list them, else one. Each change sets `change_event`.
+    The reader watches all namespaces if its user may list objects in all of them, else one namespace. Each
+    change sets `change_event`.
     """
 
     def __init__(self, access: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:

@@ -95,7 +95,7 @@ def _row(queue: "ObservedQueue") -> tuple[object, ...]:
 
 
 def _borrowed_text(status: QueueStatus) -> str:
-    """Return the borrowed amounts, with those of flavors, such as `cpu 4; h100: nvidia.com/gpu 8`."""
+    """Return the borrowed amounts, also by flavor, such as `cpu 4; h100: nvidia.com/gpu 8`."""
     flavors = [f"{each.name}: {out.amounts(each.borrowed)}" for each in status.flavors or () if each.borrowed]
     return "; ".join([*([out.amounts(status.borrowed)] if status.borrowed else []), *flavors]) or out.NOTHING
 

@@ -217,9 +217,9 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
 
 
 def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
-    """Return the manifests together with the objects in the cluster that they refer to.
+    """Return the manifests together with the objects in the cluster to which manifests can refer.
 
-    These objects are namespaces, priority classes, queues, LocalQueues and quotas.
+    These kinds of objects are namespaces, priority classes, queues and LocalQueues.
 
     Raises:
         InvalidManifests: A namespace does not exist.

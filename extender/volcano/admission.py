@@ -1,7 +1,7 @@
 """Admission of Volcano Jobs: defaults and refusals.
 
-These are rules of Volcano (volcano.sh/docs, VolcanoJob) that Volcano's schema does not check. The gang is
-checked for every job; everything else is checked only if Muster runs the jobs.
+The rules are Volcano's (volcano.sh/docs, VolcanoJob), as far as Volcano's schema does not check them. The
+gang is checked for every job; everything else is checked only if Muster runs the jobs.
 """
 
 import re

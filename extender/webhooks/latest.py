@@ -125,7 +125,7 @@ class LookUps(Generic[T]):
 class Sources(NamedTuple):
     """Look-ups by name within a timeout.
 
-    They return None if the object does not exist, and raise NotKnown.
+    A look-up returns None if the object does not exist. It raises NotKnown if the API server cannot tell.
     """
 
     queue: Callable[[str, float], Queue | None]

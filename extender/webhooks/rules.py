@@ -129,7 +129,7 @@ class EntryRules:
     def review(self, target: Destination, check: EntryCheck, *subjects: Subject) -> list[Fault]:
         """Return the reasons why the queue does not accept an object.
 
-        If `subjects` are given, but none of them has the right to use the queue, this is a fault, too.
+        It is also a reason if `subjects` are given, and none of them has the right to use the queue.
         """
         if check(target, self._ledger.queues):  # ask the API server, as the ledger may lag
             faults = check(target, self.latest)
@@ -431,8 +431,8 @@ class AdmissionRules:
     def record_use(self, request: ReviewRequest) -> ReviewOutcome:
         """Record that the author of an object may use the restricted queue that the object enters.
 
-        Without this record, the object waits, and its author gets a warning. This rule refuses no object,
-        because it also applies to jobs that operators create for other users.
+        Without this record, the object waits, and its author gets a warning. No object is refused here,
+        because operators also create jobs for other users.
         """
         if _is_by_muster(request):
             return ReviewOutcome()

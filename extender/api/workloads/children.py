@@ -37,7 +37,7 @@ class WorkloadPart(NamedTuple):
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
     """Yield the parts of an object: the object itself, the items of a list, or the values of a mapping.
 
-    The role of an item is its `name` or `groupName`, that of a value is its key.
+    The role of an item is its `name` or `groupName`. The role of a value is its key.
     """
     if not offspring.parts:
         yield WorkloadPart("", obj)

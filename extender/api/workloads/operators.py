@@ -84,7 +84,7 @@ def excess_fields(
 def volcano_tasks(job: Json) -> Json:
     """Return a Volcano Job with the fields that Volcano's webhook adds.
 
-    They are the names of tasks, minAvailable, and the scheduler and priority of pods.
+    The webhook adds the names of tasks, minAvailable, and the scheduler and priority of pods.
 
     Raises:
         ValueError: There are too many tasks, or a number is invalid.

@@ -171,7 +171,7 @@ def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> l
 
 
 def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Path]:
-    """Yield the paths of the annotations of the pods of an object and of its children."""
+    """Yield the paths at which an object and its children have the annotations of their pods."""
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
             if offspring.kind == POD:

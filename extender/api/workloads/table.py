@@ -86,7 +86,7 @@ def _replica_kind(api_version: str, kind: str, *short: str) -> WorkloadRow:
 def with_first_pods(workflow: Json) -> Json:
     """Return a Workflow whose `spec.first` lists the pods that it starts with.
 
-    They are the pods of the entrypoint, of its first steps, or of its tasks without dependencies.
+    The first pods are the pods of the entrypoint, of its first steps, or of its tasks without dependencies.
     """
     spec = workflow.get("spec") or {}
     valid_templates = (template for template in spec.get("templates") or () if isinstance(template, dict))

@@ -46,7 +46,7 @@ Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # rules between fi
 def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) -> FieldErrors:
     """Yield the errors of an object, or of a list of objects, at a path.
 
-    `relations` has rules between fields, by type, in addition to those of this module.
+    `relations` has rules between fields, by type, in addition to the rules of this module.
     """
     if isinstance(value, list):
         for index, item in enumerate(value):

@@ -153,7 +153,7 @@ def leader(site: Installation) -> Iterator[Finding]:
 def _lease_finding(site: Installation, name: str) -> Finding:
     """Check the Lease of a scheduler.
 
-    The holder is HOSTNAME_UUID. The host name is that of a pod, or of its node if the pod uses the host
+    The holder is HOSTNAME_UUID. HOSTNAME is the name of a pod, or of its node if the pod uses the host
     network.
     """
     document = site.get(LEASES, *name.split("/"))

@@ -147,7 +147,7 @@ class DeviceRequests:
             resource: The resource. None means that the class is gone. Empty means that no node alone offers
                 its devices, so that they are not counted.
             stands_for: The logical amounts that follow from the capacities of one device. For a selection,
-                these are only the amounts beyond those of the class.
+                only the amounts that exceed the amounts of the class.
         """
         if resource is None and not counts_in_queues(name):
             self.logical.forget(self._resources.get(name, ""))

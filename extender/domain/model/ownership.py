@@ -210,7 +210,7 @@ def group_name(pod: Pod) -> str:
 def display_group_name(pod: Pod) -> str:
     """Return the name of a pod's group for users.
 
-    If the pod names no group, the name is that of its owner, such as `job/train`.
+    For a pod that names no group, this is the name of its owner, such as `job/train`.
     """
     name, owner = group_name(pod), controller_of(pod.metadata.owner_references)
     if name and name not in (auto_group_name(pod), podgroup_name(owner) if owner else ""):

@@ -34,7 +34,7 @@ class Needs(NamedTuple):
     def at_most(self, limit: "Needs") -> "Needs":
         """Return these needs, with each number limited to the number in `limit`.
 
-        The child groups are those of `limit`.
+        The child groups come from `limit`.
         """
         roles = {role: min(n, limit.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
         members = min(self.min_member, limit.min_member)
@@ -237,7 +237,7 @@ def is_single(key: GroupKey) -> bool:
 
 
 def composite_key(namespace: str, name: str) -> GroupKey:
-    """Return the key of a CompositePodGroup. The key differs from that of a PodGroup with the same name."""
+    """Return the key of a CompositePodGroup. A PodGroup with the same name has another key."""
     return GroupKey(f"{namespace}/compositepodgroup/{name}")
 
 

@@ -82,7 +82,7 @@ def resource_of(name: str) -> str:
 
 
 def selected_devices(name: str, selector: str) -> str:
-    """Return the name under which only those devices of a resource count that a selector admits."""
+    """Return the name of the resource that consists of the devices that a selector admits."""
     return f"{name}{_SELECTOR_SEPARATOR}{selector}"
 
 
@@ -98,7 +98,7 @@ def of_flavor(amounts: Mapping[str, N], flavor: str) -> dict[str, N]:
 
 
 def on_all_nodes(amounts: Mapping[str, N]) -> dict[str, N]:
-    """Return the amounts that count on all nodes, without those that count on the nodes of a flavor only."""
+    """Return the amounts that count on all nodes, and not only on the nodes of a flavor."""
     return {name: amount for name, amount in amounts.items() if _FLAVOR_SEPARATOR not in name}
 
 

@@ -259,7 +259,7 @@ class Shapes:
         return copy
 
     def with_requests(self, shape: Shape, requests: Resources) -> Shape:
-        """Return a shape with other requests. It suits the same nodes as `shape`."""
+        """Return a shape with other requests that suits the same nodes as `shape`."""
         old = shape.constraints
         return self._intern(requests, Constraints(old.node_labels, old.node_terms, old.tolerations))
 
@@ -469,8 +469,8 @@ class TermIndex:
 
     With the index, a pod is compared with few terms only. In each namespace that it covers, a term has an
     entry for one label pair that its selector requires. The pair with the fewest terms so far is used,
-    because a label that all jobs have does not narrow the search. A term that requires no label pair has an
-    entry for the name of a label, or a common entry if it requires no label at all.
+    because a label that all jobs have does not narrow the search. If a term requires no label pair, but a
+    label of any value, it has an entry for the name of this label. All other terms share one entry.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Watch of pods for the scheduler: the events that the scheduler gets, and their resourceVersions.
 
-The events are those of the API server, except for unbound pods of Muster. Such a pod is left out until it may
-start. Then it appears with its node, and it disappears again if its plan is withdrawn. For the scheduler, the
-result must look like a possible history of the API server. This takes five rules:
+The scheduler gets the events of the API server, except for unbound pods of Muster. An unbound pod is left out
+until it may start. Then it appears with its node, and it disappears again if its plan is withdrawn. For the
+scheduler, the result must look like a possible history of the API server. Five rules ensure this:
 
 1. Versions never decrease. An event that is inserted between two events carries the highest version so far: a
    reflector keeps the version of every event, and with an older version it would read history again.
@@ -109,7 +109,7 @@ class PodEvent(NamedTuple):
 
     @property
     def is_unreadable(self) -> bool:
-        """Return whether the pod cannot be read. Such an event is passed on unchanged, and is counted."""
+        """Return whether the pod cannot be read. The event is then passed on unchanged, and counted."""
         return self.facts is None and self.type not in ("BOOKMARK", "ERROR")
 
 

@@ -1,9 +1,9 @@
 """Records of pods and PodGroups, made from wire objects, and the records that Muster writes on PodGroups.
 
 Records on a PodGroup survive a restart of Muster: that the group has fully run, or that its start was
-admitted. A record contains the UID of its object, so that it does not count on a copy from a file. A PodGroup
-has no status subresource, so users who may change a PodGroup may write its status. Therefore, records only
-count if the API server lets nobody but Muster write them (manifests/marks.yaml).
+admitted. A record contains the UID of its PodGroup, so that the record does not count on a copy from a file.
+A PodGroup has no status subresource, so users who may change a PodGroup may write its status. Therefore,
+records only count if the API server lets nobody but Muster write them (manifests/marks.yaml).
 """
 
 from collections.abc import Collection, Mapping
@@ -278,8 +278,8 @@ class PodRecordReader:
 def _is_vital(pod: Pod) -> bool:
     """Return whether a pod of another scheduler is never evicted.
 
-    A pod that belongs to its node would come back at once. Its owner and priority class count here, but they
-    do not count for pods of Muster, because the author of such a pod writes both.
+    A pod that belongs to its node would come back at once. Owners and priority classes count for pods of
+    other schedulers only, because the author of a pod of Muster can write both.
     """
     meta, owners = pod.metadata, pod.metadata.owner_references or ()
     is_system = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY

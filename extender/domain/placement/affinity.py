@@ -157,7 +157,8 @@ class _PodChanges:
     """Number of pods by node that were counted or removed since the snapshot.
 
     Attributes:
-        by_node: The number of pods by node, without zeros. It is negative for removed pods of the snapshot.
+        by_node: The number of pods by node, without zeros. A number is negative if pods of the snapshot were
+            removed.
         added_nodes: The nodes of the pods counted since the last removal, in order.
         removals: The number of removals.
     """

@@ -389,8 +389,8 @@ class DomainSearch:
     ) -> Plan | None:
         """Place equal pods in these domains, and divide whole slices as equally as capacity allows.
 
-        The result is None if the pods do not fit, if the pods or the sizes of their slices differ, or if
-        there are more than `_MAX_SEARCHED_SETS` domains.
+        The result is None if the pods do not fit, or if the pods or the sizes of their slices differ. It is
+        also None for more than `_MAX_SEARCHED_SETS` domains.
         """
         if len(codes) > _MAX_SEARCHED_SETS:
             return None

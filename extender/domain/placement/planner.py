@@ -506,8 +506,8 @@ class Planner:
     def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
         """Return the pods in batches. The pods of a batch are placed together, the largest requests first.
 
-        All pods of a batch have the same shape. If any terms or pod sets concern the pods, then the same
-        terms select all pods of a batch, and all pods of a batch have the same pod sets.
+        All pods of a batch have the same shape. The same terms select all of them, if any terms do. They also
+        have the same pod sets, if pod sets matter.
         """
         batches: dict[Any, list[PodRecord]] = {}
         interdependent_uids = self.affinity.dependent_uids(pods)
@@ -742,9 +742,10 @@ class Planner:
 def with_refusing_zones(refusals: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
     """Return the rows that refuse each shape. If several nodes of a zone refuse it, all rows of the zone do.
 
-    If a zone is down, or does not have the volume of a pod, the scheduler refuses every node of the zone. It
-    needs seconds to refuse one node. Until it had refused all of them, the member would hold its place in
-    the window of members that are tried. In a cluster of one zone, only the refusing nodes themselves count.
+    If a zone is down, or does not have the volume of a pod, the scheduler refuses every node of the zone.
+    Each refusal takes seconds. Until the scheduler had refused all nodes of the zone, the member would hold
+    its place in the window of members that are tried. In a cluster of one zone, only the refusing nodes
+    themselves count.
     """
     refusing_rows: dict[Shape, set[int]] = {}
     for shape, shape_rows in refusals.items():

@@ -1,8 +1,8 @@
 """Search for victims: finds the smallest set of units whose eviction makes a whole gang fit on real nodes.
 
 The search chooses a node for one member after the other: the node on which one more member costs the least.
-These criteria decide, in this order: free capacity, the lower tier, the smallest loss of work, the smallest
-part of the cluster, the fewest pods, the queue furthest above its share, the shortest run.
+Nodes are compared by these criteria, in this order: free capacity, the lower tier, the smallest loss of work,
+the smallest part of the cluster, the fewest pods, the queue furthest above its share, the shortest run.
 
 The capacity that a whole group frees on other nodes counts at once. In the end, the search spares units that
 are not needed, and replaces units by other units with a smaller loss. If the constraints of members concern
@@ -189,8 +189,8 @@ class Search:
     def _bounds(self, shape: Shape, suitable_rows: Mask) -> Iterator[Cost]:
         """Yield for each suitable row a lower bound of its cost.
 
-        The bound is zero where the row has free capacity for a member. Otherwise, the bound has the tier, the
-        queue and the rank of the row's first unit, and the smallest loss of the units of the row.
+        The bound is zero where the row has free capacity for a member. Otherwise, the bound has the tier,
+        queue and rank of the row's first unit, and the smallest loss of any unit of the row.
         """
         have_capacity = (suitable_rows & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable_rows).tolist():
