@@ -52,6 +52,7 @@ def facts_of(expressions: str, driver: str, device: Device) -> Facts:
 
 
 def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
+    """Return the form of an attribute's value, `version` or `value`, and the value itself."""
     if attribute.version is not None:
         return "version", attribute.version
     values = (attribute.string, attribute.integer, attribute.boolean)
@@ -68,6 +69,7 @@ def _relevant_names(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _evaluate(expression: str, facts: Facts) -> bool:
+    """Return whether an expression selects a device with these facts; True if it cannot be evaluated."""
     if _steps(expression) > _MAX_STEPS:
         return True
     try:
@@ -115,6 +117,7 @@ def _program(expression: str) -> cel.Program:
 
 
 def _by_domain(driver: str, values: Mapping[str, Any], domains: list[str]) -> Domains:
+    """Return values by domain, and by their names without the domain. The default domain is the driver."""
     by_domain: Domains = {driver: {}, **{domain: {} for domain in domains}}
     for name, value in values.items():
         domain, _, identifier = name.rpartition("/")
@@ -131,6 +134,7 @@ def _quantity(text: Any) -> dict[str, Any]:
 
 
 def _semver(text: str) -> dict[str, Any]:
+    """Return a version in a form that `_compare` can order."""
     match = _SEMVER_RE.fullmatch(text)
     if match is None:
         raise ValueError(text)

@@ -91,6 +91,8 @@ def _matching(pattern: str) -> Callable[[str], str]:
 
 
 def within(read: Callable[[str], Any], minimum: str, maximum: str) -> Callable[[str], Any]:
+    """Return a reader like `read` that also raises ValueError for values outside of these limits."""
+
     def read_within(text: str) -> Any:
         value = read(text)
         if not read(minimum) <= value <= read(maximum):
@@ -140,10 +142,12 @@ def _read_logical_resource(text: str) -> LogicalResource:
 
 
 def one_of(*values: str) -> Kind:
+    """Return the kind of a setting that is one of these words."""
     return Kind(" or ".join(values), _matching("|".join(values)))
 
 
 def whole_number(minimum: int, maximum: int) -> Kind:
+    """Return the kind of a setting that is a whole number in this range."""
     read_number = _matching("[0-9]{1,9}")
     read = within(lambda text: int(read_number(text)), str(minimum), str(maximum))
     return Kind(f"a whole number from {minimum} to {maximum}", read)
@@ -155,12 +159,14 @@ def duration(minimum: str, maximum: str) -> Kind:
 
 
 def factor(maximum: int) -> Kind:
+    """Return the kind of a setting that is a factor from 1 to `maximum`."""
     read_number = _matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
     read = within(lambda text: float(read_number(text)), "1", str(maximum))
     return Kind(f"a number from 1 to {maximum}, such as 1.5", read, "{:g}".format)
 
 
 def fraction() -> Kind:
+    """Return the kind of a setting that is a number from 0 to 1."""
     read_number = _matching(r"[0-9](?:\.[0-9]{1,9})?")
     read = within(lambda text: float(read_number(text)), "0", "1")
     return Kind("a number from 0 to 1, such as 0.1", read, "{:g}".format)

@@ -54,6 +54,11 @@ def rounded_down(quantity: Quantity, scale: int = 1) -> int:
 
 @lru_cache(maxsize=4096)
 def _parse(quantity: Quantity) -> Fraction:
+    """Return the exact value of a quantity.
+
+    Raises:
+        BadQuantity: The text is no quantity.
+    """
     text = str(quantity)
     match = _QUANTITY_RE.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if match is None:

@@ -103,6 +103,7 @@ def _label(obj: Json, key: str) -> None:
 
 
 def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
+    """Set the defaults, the priority, the scheduler, the gate and the status of a new pod."""
     spec = pod["spec"] = pod.get("spec") or {}
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("restartPolicy", "Always")

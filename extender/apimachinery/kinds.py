@@ -175,6 +175,7 @@ def discovery_document(path: str) -> Json | None:
 
 
 def _resource_list(root: str) -> Json | None:
+    """Return the APIResourceList of the API version at `root`; None if no kind is served there."""
     resources: list[Json] = []
     in_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)  # the kinds that `kubectl get all` lists
     for kind in (kind for kind in SERVED_KINDS if kind.root == root):

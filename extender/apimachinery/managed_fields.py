@@ -117,6 +117,7 @@ def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
 
 
 def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
+    """Return the paths at which two versions of an object differ."""
     set_, removed = set[Path](), set[Path]()
     _compare(before, after, schema, (), set_, removed)
     return Difference(frozenset(set_) - UNOWNED, frozenset(removed) - UNOWNED)
@@ -162,12 +163,15 @@ class Manager(NamedTuple):
 
 
 class Entry(NamedTuple):
+    """Entry of metadata.managedFields: the fields that a manager owns."""
+
     manager: Manager
     time: str
     paths: Paths
 
 
 def entries_of(obj: Json) -> dict[Manager, Entry]:
+    """Return the entries of an object's metadata.managedFields, by manager."""
     entries = {}
     for item in obj["metadata"].get("managedFields") or ():
         name, operation = item.get("manager", ""), item.get("operation", UPDATE)

@@ -54,6 +54,10 @@ def patch_of(media_type: str, body: Any, allows_strategic: bool) -> Patch:
 
 
 def strategically_merged(target: Any, patch: Json) -> Json:
+    """Return an object after a strategic merge patch.
+
+    Of the directives, only replace and delete are supported.
+    """
     if patch.get(_DIRECTIVE) == "replace":
         return {name: deepcopy(value) for name, value in patch.items() if name != _DIRECTIVE}
     result = dict(target) if isinstance(target, dict) else {}
@@ -72,6 +76,7 @@ def strategically_merged(target: Any, patch: Json) -> Json:
 
 
 def _merge_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json]:
+    """Return a list after a strategic merge patch, which merges the items with equal keys."""
     if {_DIRECTIVE: "replace"} in patch:
         return [deepcopy(item) for item in patch if _DIRECTIVE not in item]
     items = {item.get(key): item for item in before}
@@ -139,6 +144,7 @@ def refuse_untyped(kind: ResourceKind, configuration: Json) -> None:
 
 
 def _type_errors(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
+    """Yield errors of values with wrong types, of undeclared fields, and of duplicate items."""
     expected = {"array": list, "object": dict}.get(schema.published.get("type", ""))
     if expected is not None and value is not None and not isinstance(value, expected):
         yield f"{at}: expected {'list' if expected is list else 'map'}, got &{{{value}}}"

@@ -93,12 +93,14 @@ def _quantity(milli: int, *, is_binary: bool) -> str:
 
 
 def _applies(quota: Json, pod: Pod) -> bool:
+    """Return whether a quota counts a pod, which depends on the scopes of the quota."""
     scopes = [{"scopeName": scope, "operator": "Exists"} for scope in quota["spec"].get("scopes") or ()]
     scopes += value_at(quota, ("spec", "scopeSelector", "matchExpressions")) or ()
     return all(_matches(scope, pod) for scope in scopes)
 
 
 def _matches(scope: Json, pod: Pod) -> bool:
+    """Return whether a pod matches a scope of a quota."""
     priority_class, values = pod.spec.priority_class_name, scope.get("values") or ()
     match scope["scopeName"], scope["operator"]:
         case ("Terminating" | "NotTerminating") as name, _:

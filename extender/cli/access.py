@@ -65,6 +65,7 @@ all_namespaces_flag = click.option("-A", "--all-namespaces", is_flag=True, help=
 
 @contextmanager
 def open_access(flags: Flags) -> Iterator[ClusterAccess]:
+    """Open the access to a cluster for the block. Errors of the API server end the command."""
     from extender.kube.connection import Connection
     from extender.kube.endpoint import contexts, own_namespace
     from extender.kube.errors import ApiError, NoConfiguration, message_for_user

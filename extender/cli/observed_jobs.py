@@ -139,6 +139,7 @@ class ObservedJob(NamedTuple):
 
     @property
     def _queue_state(self) -> str:
+        """Return the state of a job that has not started: Held, Starting or Waiting."""
         scheduled = self.podgroup.scheduled if self.podgroup else None
         is_held = self._group_annotations.get(HOLD) == "true"
         if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):

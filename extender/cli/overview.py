@@ -186,6 +186,7 @@ class WatchedReader(Reader):
         return super().list(resource, namespace, kind, fields, labels)
 
     def _find_scope(self, resource: Resource) -> str | None:
+        """Return the namespace in which the user may list a kind, empty for all; None if there is none."""
         own_namespaces = () if resource in _CLUSTER_KINDS else (self._access.namespace,)
         for namespace in ("", *filter(None, own_namespaces)):
             with suppress(Forbidden, NotFound):
@@ -249,6 +250,7 @@ class ObservedSource:
                 self._reader.change_event.wait(_LEASE_PERIOD)
 
     def _renew(self) -> None:
+        """Make a new overview, and store it if its contents have changed."""
         self._reader.change_event.clear()
         now = self._clock()
         overview = self._observed_overview(self._overdue_renewal(now))

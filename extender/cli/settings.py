@@ -116,6 +116,7 @@ def _read(setting: Setting, value: Any) -> Any:
 
 
 def shown_default(setting: Setting) -> str:
+    """Return the default of a setting for help texts."""
     if setting.repeatable:
         return ", ".join(setting.file_form(setting.default)) or "none"
     return setting.unset or str(setting.file_form(setting.default)) or "none"

@@ -67,6 +67,7 @@ _INDENT = "  "
 
 
 def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str) -> None:
+    """Show the decisions that would follow from the changes in `texts`."""
     try:
         terms = suppositions(texts)
     except BadTerm as fault:
@@ -382,6 +383,7 @@ def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[
 def _start_of(
     live: LiveCluster, advance: ClockAdvance, start: PlannedStart, titles: Mapping[GroupKey, str]
 ) -> PlannedStart:
+    """Return a planned start, completed by the result of the simulation."""
     key = GroupKey(start.group)
     future = advance.future
     if (started_at := future.starts.get(key)) is not None:

@@ -141,6 +141,7 @@ def job_warnings(job: VolcanoJob) -> list[str]:
 
 
 def _faults(job: VolcanoJob) -> Iterator[Fault]:
+    """Yield the faults of a new job whose tasks all have names."""
     spec = job.spec
     yield from _name_faults(job)
     yield from _gang_faults(spec)
@@ -323,6 +324,7 @@ def _task_names(tasks: Iterable[TaskSpec]) -> list[str]:
 
 
 def _with_names(job: VolcanoJob) -> VolcanoJob:
+    """Return the job with default names for its unnamed tasks."""
     pairs = zip(_task_names(job.spec.tasks), job.spec.tasks, strict=True)
     tasks = [replace(task, name=name) for name, task in pairs]
     return replace(job, spec=replace(job.spec, tasks=tasks))

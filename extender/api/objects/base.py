@@ -61,6 +61,7 @@ class Reference(Wire, frozen=True):
 
 
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
+    """Return the condition of a type; None if there is none."""
     for found in conditions or ():  # a generator takes four times as long, for each pod
         if found.type == kind:
             return found

@@ -43,6 +43,7 @@ class FileValue(NamedTuple):
     faults: list[str]
 
     def refuse(self, allowed: str) -> None:
+        """Add a fault: the value is not one of the allowed values."""
         text = repr(self.value)
         shortened = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
         self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
@@ -198,6 +199,7 @@ def _path(entry: FileValue, root: str, allowed: str) -> Path:
 
 
 def _pod_set(entry: FileValue) -> Offspring:
+    """Return the children that an entry of podSets describes."""
     fields = entry.fields(template=_TEMPLATE_FORM, optional=("count", "role"))
     template = fields["template"].read(
         lambda text: as_field_path(text, "spec", allows_items=True), FieldPath((), ()), _TEMPLATE_FORM
@@ -233,6 +235,7 @@ def _count(entry: FileValue, list_path: Path) -> Count:
 
 
 def _signs(entry: FileValue) -> Iterator[Sign]:
+    """Yield the signs that an entry states: conditions, or the values of a field. `never` means no sign."""
     if entry.value in (None, NEVER):
         return
     if isinstance(entry.value, dict) and "conditions" in entry.value:

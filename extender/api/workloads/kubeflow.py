@@ -238,6 +238,11 @@ def missing_annotation_fields(train_job: Json, name: str, text: str) -> Json:
 
 
 def _bare_job_set(train_job: Json) -> Json:
+    """Return the JobSet of a TrainJob without a runtime: a single Job with the TrainJob's image.
+
+    Raises:
+        ValueError: A field is missing for which the runtime would have a default.
+    """
     missing_fields = [".".join(path) for path in (_NODES, _RESOURCES) if value_at(train_job, path) is None]
     if missing_fields:
         raise ValueError(f"{missing_fields[0]}: missing; what its runtime says is not known here")

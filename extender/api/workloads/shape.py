@@ -50,6 +50,11 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def _at(part: Json, path: Path, default: int) -> int:
+        """Return the number at a path of a part; `default` if it is absent.
+
+        Raises:
+            ValueError: The value is not a 32-bit number.
+        """
         number = value_at(part, path) if path else None
         if number is None:
             return default

@@ -99,6 +99,7 @@ def with_first_pods(workflow: Json) -> Json:
 
 
 def remark(workflow: Json) -> str:
+    """Return the remark about a Workflow of which only some pods are made; empty if all are made."""
     spec = workflow.get("spec") or {}
     if spec.get("workflowTemplateRef"):
         return "its templates are those of another object: no pods are made"
@@ -128,6 +129,7 @@ def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Ite
 
 
 def _repetitions(step: Json) -> int:
+    """Return how often a step is repeated: once for each of its items, or as its sequence says."""
     count = value_at(step, ("withSequence", "count"))
     if isinstance(step.get("withItems"), list):
         return len(step["withItems"])

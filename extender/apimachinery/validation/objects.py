@@ -27,6 +27,7 @@ _IMMUTABLE_TEXT, _UNSELECTED_TEXT = "field is immutable", "`selector` does not m
 
 
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
+    """Yield the errors of a changed Job."""
     old, new = before.get("spec") or {}, job.get("spec") or {}
     completions = new.get("completions")
     if completions != old.get("completions"):  # an Indexed Job may change both together
@@ -168,6 +169,7 @@ _RELATIONS = {
 
 
 def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
+    """Yield the errors of a new object."""
     yield from _errors_of_each_write(kind, obj)
     if not kind.custom:
         checked = obj
@@ -187,6 +189,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
 
 
 def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json) -> FieldErrors:
+    """Yield the errors of a changed object."""
     yield from _errors_of_each_write(kind, obj)
     if kind is kinds.PRIORITY_CLASSES and before.get("value") != obj.get("value"):
         yield errors.forbidden_field("value", "may not be changed in an update.")
@@ -199,6 +202,7 @@ def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json)
 
 
 def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
+    """Yield the errors that both a new object and a changed object can have."""
     yield from metadata_errors(kind, obj["metadata"])
     if kind.custom:  # metadata_errors validates metadata, not the schema
         schema = schema_of(kind)

@@ -25,6 +25,7 @@ _NANO = 10**9
 
 
 def request_errors(resources: Json, at: str) -> FieldErrors:
+    """Yield the errors of the requests and limits of a container."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for section, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in sorted(amounts.items()):
@@ -54,6 +55,7 @@ def node_errors(node: Json) -> FieldErrors:
 
 
 def quota_errors(spec: Json, at: str) -> FieldErrors:
+    """Yield the errors of the spec of a ResourceQuota."""
     for name, amount in sorted((spec.get("hard") or {}).items()):
         field = f"{at}.hard[{name}]"
         yield from (errors.bad_value(field, name, message) for message in metadata.label_key(name))
@@ -126,6 +128,7 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
 
 
 def _limit_errors(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
+    """Yield the errors of a request that does not fit the limit of its resource."""
     overcommits = _is_native(name) and not name.startswith(_HUGE_PAGES_PREFIX)
     if name not in limits:
         if not overcommits:

@@ -79,6 +79,7 @@ def _missing_errors(value: Json, rules: dict[str, Json], schema: FieldSchema, at
 
 
 def _alternative_errors(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
+    """Yield the errors of an object that must have exactly one of some fields."""
     present = [name for name in fields if value.get(name) is not None]
     path = _list_at(at) if type_name in _LIST_TYPES else at
     if not present and type_name != "Volume":  # no source means an empty folder

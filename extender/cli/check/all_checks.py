@@ -176,6 +176,7 @@ def _lease_finding(site: Installation, name: str) -> Finding:
 
 
 def replicas(site: Installation) -> Iterator[Finding]:
+    """Check that each running replica is ready, and that a scheduler calls the leader."""
     for pod in site.pods:
         if nested(pod.obj, "status", "phase") != "Running":
             continue

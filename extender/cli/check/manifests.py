@@ -40,6 +40,7 @@ _MUSTER_FIELDS = {
 
 
 def kinds(site: Installation) -> Iterator[Finding]:
+    """Check that Muster's CRDs are installed and established, and have the fields of this release."""
     muster_crds = set(map(name_of, site.muster_objects(kube.CRDS)))
     for resource, (parent, field) in _MUSTER_FIELDS.items():
         name, served = f"{resource.plural}.{resource.group}", resource.version.rpartition("/")[2]

@@ -132,6 +132,7 @@ def _namespace_hint(evidence: Evidence, name: str) -> str:
 
 
 def _suggestion(evidence: Evidence, name: str) -> str:
+    """Return a question that suggests objects with similar names; empty if there are none."""
     bare_names = {f"podgroup/{group.name}": group.name for group in evidence.groups_here}
     bare_names |= {f"queue/{queue}": queue for queue in evidence.queues or ()}
     bare_names |= {f"pod/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
@@ -205,6 +206,7 @@ def _true_conditions(workload: Json) -> list[Json]:
 
 
 def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | None) -> tuple[str, Statement]:
+    """Return the verdict on a workload without pods, and a statement about its state."""
     spec = workload.get("spec") or {}
     conditions = {condition.get("type") for condition in _true_conditions(workload)}
     if ending := next((type_ for type_ in _END_CONDITIONS if type_ in conditions), ""):

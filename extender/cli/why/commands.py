@@ -102,6 +102,7 @@ def _is_name(text: str) -> bool:
 
 
 def _group_offers(case: Case) -> Iterator[Offer]:
+    """Yield commands that correct the name of the missing group in the pod, or that create the group."""
     if not case.missing_group:
         return
     if similar_name := near_miss(case.missing_group, (group.name for group in case.evidence.groups_here)):
@@ -163,6 +164,7 @@ def _edit_offers(case: Case) -> Iterator[Offer]:
 
 
 def _use_offers(case: Case) -> Iterator[Offer]:
+    """Yield the command that records that the author may use the queue."""
     if target := _changed_object(case):
         right = right_to("use", kube.QUEUES, name=case.queue)
         yield case.offer("RecordUse", right, what=target.name, kind=target.kind)
@@ -267,6 +269,7 @@ def _share_offers(case: Case) -> Iterator[Offer]:
 
 
 def _overtaking_offers(case: Case) -> Iterator[Offer]:
+    """Yield the command that explains the first group ahead, and the command that lets groups overtake."""
     for group_key in case.group.waiting.ahead[:1] if case.group else ():
         namespace, _, name = group_key.partition("/")
         right = right_to("get", kube.POD_GROUPS, namespace)

@@ -111,6 +111,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
 
 
 def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
+    """Return the counts of the pods of a group that needs `needed` members."""
     phases = [pod.status.phase for pod in pods]
     active_pods = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed, gated = sum(bool(pod.spec.node_name) for pod in active_pods), sum(map(is_gated, active_pods))
@@ -239,6 +240,7 @@ def _wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
 
 
 def _resembles_group_key(field: str, key: str) -> bool:
+    """Return whether a key looks like the key of the annotation or label that names a pod's group."""
     if key in (GROUP_ANNOTATION, GROUP_LABEL):
         return (field, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
     letters = re.sub(r"[^a-z]", "", key.rpartition("/")[2].lower())

@@ -394,6 +394,7 @@ _REFUSAL = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 
 
 def is_ours(pod: Pod) -> bool:
+    """Return whether a pod is Muster's, as far as the pod itself shows."""
     if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _REFUSAL.search(pod_scheduled(pod).message):
         return True
     requests = (container.resources.requests or () for container in pod.spec.containers)

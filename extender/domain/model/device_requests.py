@@ -292,12 +292,14 @@ class DeviceUsers(Generic[K, V]):
         self._users_by_claim: dict[ClaimKey, set[K]] = {}
 
     def put(self, key: K, user: V, claims: Collection[ClaimKey]) -> None:
+        """Record a user and the claims that it names. A former record of the user is replaced."""
         self.drop(key)
         self._users[key] = user, claims
         for claim in claims:
             self._users_by_claim.setdefault(claim, set()).add(key)
 
     def drop(self, key: K) -> None:
+        """Forget a user, if it is known."""
         _, claims = self._users.pop(key, (None, ()))
         for claim in claims:
             self._users_by_claim[claim].discard(key)
