@@ -51,7 +51,7 @@ def _entry(setting: Setting) -> str:
     comment = textwrap.fill(text, 148, initial_indent="# ", subsequent_indent="# ")
     if setting.unset:
         return f"{comment}\n# {setting.key}: {setting.unset}\n"
-    default = setting.written(setting.default)
+    default = setting.file_form(setting.default)
     written = default if isinstance(default, str) else f"[{', '.join(default)}]"
     return f"{comment}\n{setting.key}: {written}\n"
 

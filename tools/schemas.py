@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from extender.apimachinery.field_schemas import KUBERNETES, referred
+from extender.apimachinery.field_schemas import KUBERNETES, referenced_names
 from extender.apimachinery.kinds import SCALE, SERVED_KINDS, ResourceKind
 from extender.sim.apiserver.protobuf import MESSAGES
 from tests.e2e.harness.client import Client
@@ -38,7 +38,7 @@ def published_schemas(api: Client) -> str:
         name = pending.pop()
         if name not in schemas:
             schemas[name] = all_schemas[name]
-            pending += referred(all_schemas[name])
+            pending += referenced_names(all_schemas[name])
     return _lines(schemas)
 
 

@@ -112,7 +112,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     volcano_jobs: Annotated[str, allowed.one_of("off", "on")] = "off"
     auto_groups: Annotated[str, allowed.one_of("on", "off")] = "on"
     podgroups_for_plain_pods: Annotated[str, allowed.one_of("waiting", "always", "never")] = "waiting"
-    window: Annotated[int, allowed.count(1, 20000)] = 1000
+    window: Annotated[int, allowed.whole_number(1, 20000)] = 1000
     bind_deadline: Annotated[float, allowed.duration("1s", "1h")] = 120.0
     start_backoff: Annotated[float, allowed.duration("100ms", "1h")] = 5.0
     start_backoff_max: Annotated[float, allowed.duration("100ms", "24h")] = 300.0
@@ -123,8 +123,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     unmanaged_kinds: Annotated[tuple[str, ...], allowed.JOB_KIND] = ()
     leader_elect: Annotated[str, allowed.one_of("follow", "off")] = "follow"
     lease: Annotated[ObjectName, allowed.OBJECT] = ObjectName("kube-system", "muster-scheduler")
-    writers: Annotated[int, allowed.count(1, 256)] = 16
-    binders: Annotated[int, allowed.count(1, 256)] = 16
+    writers: Annotated[int, allowed.whole_number(1, 256)] = 16
+    binders: Annotated[int, allowed.whole_number(1, 256)] = 16
     webhook_certificates: Annotated[str, allowed.one_of("off", "files", "self-signed")] = "off"
     webhook_listen: Annotated[Address, allowed.ADDRESS] = Address("", 8443)
     webhook_folder: Annotated[str, allowed.TEXT] = "/etc/kube-muster/webhook"
@@ -134,7 +134,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     )
     webhook_names: Annotated[tuple[str, ...], allowed.HOST] = ("muster-webhook.kube-muster.svc",)
     webhook_lifetime: Annotated[float, allowed.duration("10s", "87600h")] = 90 * 24 * 3600.0
-    max_queue_depth: Annotated[int, allowed.count(1, 100)] = 5
+    max_queue_depth: Annotated[int, allowed.whole_number(1, 100)] = 5
     oversell: Annotated[float, allowed.factor(100)] = 1.0
     reservations: Annotated[float, allowed.fraction()] = 0.1
     logical_resources: Annotated[tuple[LogicalResource, ...], allowed.LOGICAL] = ()
@@ -176,7 +176,7 @@ class Setting(NamedTuple):
     def repeatable(self) -> bool:
         return type(self.default) is tuple
 
-    def written(self, value: Any) -> str | list[str]:
+    def file_form(self, value: Any) -> str | list[str]:
         """Return a value in the form that a configuration file has."""
         return [self.kind.write(item) for item in value] if self.repeatable else self.kind.write(value)
 
@@ -192,34 +192,34 @@ JOB_KINDS = "jobKinds"  # the key of `job_kinds` in the file
 
 def as_document(configuration: Configuration) -> dict[str, Any]:
     """Return the configuration file that would set `configuration`."""
-    values: dict[str, Any] = {row.key: row.written(getattr(configuration, row.field)) for row in SETTINGS}
+    values: dict[str, Any] = {row.key: row.file_form(getattr(configuration, row.field)) for row in SETTINGS}
     if configuration.job_kinds:
-        values[JOB_KINDS] = [kind.written for kind in configuration.job_kinds]
+        values[JOB_KINDS] = [kind.document for kind in configuration.job_kinds]
     return {"apiVersion": API_VERSION, "kind": KIND, **values}
 
 
 def contradictions(configuration: Configuration) -> Iterator[str]:
     """Yield the faults of settings that are valid alone, but not in combination."""
-    listening = {
+    addresses_by_flag = {
         "--listen": configuration.listen,
         "--health-listen": configuration.health_listen,
         "--debug-listen": configuration.debug_listen,
     }
     if configuration.webhook_certificates != "off":
-        listening["--webhook-listen"] = configuration.webhook_listen
+        addresses_by_flag["--webhook-listen"] = configuration.webhook_listen
     if configuration.view_listen:
-        listening["--view-listen"] = configuration.view_listen
+        addresses_by_flag["--view-listen"] = configuration.view_listen
         if not configuration.view_folder:
             yield "--view-folder: required value: a folder, since --view-listen is not off"
     if dashboard := configuration.dashboard_listen:
-        listening["--dashboard-listen"] = dashboard
-        if not dashboard.on_loopback and not configuration.dashboard_tls_folder:
+        addresses_by_flag["--dashboard-listen"] = dashboard
+        if not dashboard.is_on_loopback and not configuration.dashboard_tls_folder:
             required = f"a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
             yield f"--dashboard-tls-folder: required value: {required}: eavesdroppers could read tokens"
-    ports = [address.port for address in listening.values() if address.port]
+    ports = [address.port for address in addresses_by_flag.values() if address.port]
     if len(set(ports)) < len(ports):
-        addresses = ", ".join(map(str, listening.values()))
-        yield f"{', '.join(listening)}: invalid value {addresses}: must be different ports"
+        addresses = ", ".join(map(str, addresses_by_flag.values()))
+        yield f"{', '.join(addresses_by_flag)}: invalid value {addresses}: must be different ports"
     logical_names = [name for name, _ in configuration.logical_resources]
     parts = {part.resource for _, parts in configuration.logical_resources for part in parts}
     for name in sorted({name for name in logical_names if name in parts or logical_names.count(name) > 1}):

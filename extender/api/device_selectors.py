@@ -17,7 +17,7 @@ from extender.api.units import rounded_down
 _DOMAIN_RE = re.compile(r"""\b(?:attributes|capacity)\s*\[\s*["']([^"']+)["']\s*\]""")
 _SEMVER_RE = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 _LOOP_RE = re.compile(r"\b(?:all|exists|exists_one|map|filter)\b")
-_CAUTIOUS = re.compile(rf"{_LOOP_RE.pattern}|\bsize\b")  # words of selectors that may depend on any attribute
+_CAUTIOUS_RE = re.compile(rf"{_LOOP_RE.pattern}|\bsize\b")  # words after which any attribute may matter
 _MAX_CACHED = 16_384  # results
 _MAX_STEPS = 10_000  # steps of one evaluation; the library itself has no limit
 _MAX_ATTRIBUTES = 32  # the API's limit of attributes of a device
@@ -33,7 +33,7 @@ def selects(expression: str, driver: str, device: Device) -> bool:
 
     The result is cached. Devices with equal values in the fields that the selector reads share the result.
     """
-    return _result(expression, facts_of(expression, driver, device))
+    return _evaluate(expression, facts_of(expression, driver, device))
 
 
 def facts_of(expressions: str, driver: str, device: Device) -> Facts:
@@ -45,13 +45,14 @@ def facts_of(expressions: str, driver: str, device: Device) -> Facts:
         device: The device.
     """
     attributes, capacity = device.attributes or {}, device.capacity or {}
-    attribute_names = _named_in(expressions, tuple(attributes))
+    attribute_names = _relevant_names(expressions, tuple(attributes))
     values = tuple([(name, _value(attributes[name])) for name in attribute_names])
-    capacity_names = _named_in(expressions, tuple(capacity))
+    capacity_names = _relevant_names(expressions, tuple(capacity))
     return driver, values, tuple([(name, capacity[name].value) for name in capacity_names])
 
 
 def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
+    """Return the form of an attribute's value, `version` or `value`, and the value itself."""
     if attribute.version is not None:
         return "version", attribute.version
     values = (attribute.string, attribute.integer, attribute.boolean)
@@ -59,15 +60,16 @@ def _value(attribute: DeviceAttribute) -> tuple[str, Any]:
 
 
 @lru_cache(maxsize=_MAX_PROGRAMS)
-def _named_in(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
+def _relevant_names(expression: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of attributes or capacities on which a selector may depend."""
-    if _CAUTIOUS.search(expression):
+    if _CAUTIOUS_RE.search(expression):
         return names
     return tuple(name for name in names if name.rpartition("/")[2] in expression)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _result(expression: str, facts: Facts) -> bool:
+def _evaluate(expression: str, facts: Facts) -> bool:
+    """Return whether an expression selects a device with these facts; True if it cannot be evaluated."""
     if _steps(expression) > _MAX_STEPS:
         return True
     try:
@@ -104,7 +106,7 @@ def _variable(domains: list[str], driver: str, attributes: Pairs, capacity: Pair
     """Return the variable `device` of selectors. `domains` are present even without values."""
     return {
         "driver": driver,
-        "attributes": _by_domain(driver, {name: _typed(*value) for name, value in attributes}, domains),
+        "attributes": _by_domain(driver, {name: _cel_value(*value) for name, value in attributes}, domains),
         "capacity": _by_domain(driver, {name: _quantity(value) for name, value in capacity}, domains),
     }
 
@@ -115,6 +117,7 @@ def _program(expression: str) -> cel.Program:
 
 
 def _by_domain(driver: str, values: Mapping[str, Any], domains: list[str]) -> Domains:
+    """Return values by domain, and by their names without the domain. The default domain is the driver."""
     by_domain: Domains = {driver: {}, **{domain: {} for domain in domains}}
     for name, value in values.items():
         domain, _, identifier = name.rpartition("/")
@@ -122,7 +125,7 @@ def _by_domain(driver: str, values: Mapping[str, Any], domains: list[str]) -> Do
     return by_domain
 
 
-def _typed(form: str, value: Any) -> Any:
+def _cel_value(form: str, value: Any) -> Any:
     return _semver(value) if form == "version" and _SEMVER_RE.fullmatch(value) else value
 
 
@@ -131,6 +134,7 @@ def _quantity(text: Any) -> dict[str, Any]:
 
 
 def _semver(text: str) -> dict[str, Any]:
+    """Return a version in a form that `_compare` can order."""
     match = _SEMVER_RE.fullmatch(text)
     if match is None:
         raise ValueError(text)

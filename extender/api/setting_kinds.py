@@ -15,7 +15,7 @@ class Address(NamedTuple):
     port: int
 
     @property
-    def on_loopback(self) -> bool:
+    def is_on_loopback(self) -> bool:
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -58,7 +58,7 @@ class LogicalResource(NamedTuple):
 class Kind(NamedTuple):
     """Kind of a setting: its allowed values, and functions that read and write a value as text.
 
-    `read` raises ValueError for an invalid text.
+    `parse` raises ValueError for an invalid text.
     """
 
     allowed_values: str
@@ -72,8 +72,8 @@ _RESOURCE = rf"{_NAME}/[A-Za-z0-9](?:[-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 _CAPACITY = "capacity."
 
 
-def passing(test: Callable[[str], bool]) -> Callable[[str], str]:
-    """Return a reader that returns a text if it passes `test`, and raises ValueError otherwise.
+def text_reader(test: Callable[[str], bool]) -> Callable[[str], str]:
+    """Return a function that returns its text if the text passes `test`, and raises ValueError otherwise.
 
     The test itself may also raise ValueError.
     """
@@ -87,10 +87,12 @@ def passing(test: Callable[[str], bool]) -> Callable[[str], str]:
 
 
 def _matching(pattern: str) -> Callable[[str], str]:
-    return passing(lambda text: re.fullmatch(pattern, text) is not None)
+    return text_reader(lambda text: re.fullmatch(pattern, text) is not None)
 
 
 def within(read: Callable[[str], Any], minimum: str, maximum: str) -> Callable[[str], Any]:
+    """Return a reader like `read` that also raises ValueError for values outside of these limits."""
+
     def read_within(text: str) -> Any:
         value = read(text)
         if not read(minimum) <= value <= read(maximum):
@@ -100,35 +102,35 @@ def within(read: Callable[[str], Any], minimum: str, maximum: str) -> Callable[[
     return read_within
 
 
-def _address(text: str) -> Address:
+def _read_address(text: str) -> Address:
     match = re.fullmatch(r"(?:\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]\s]*)):(?P<port>[0-9]{1,5})", text)
     if match is None or int(match["port"]) > 65535:
         raise ValueError(text)
     return Address(match["ipv6"] or match["host"], int(match["port"]))
 
 
-def _address_or_off(text: str) -> Address | None:
-    return None if text == "off" else _address(text)
+def _read_address_or_off(text: str) -> Address | None:
+    return None if text == "off" else _read_address(text)
 
 
-def _loopback_or_off(text: str) -> Address | None:
-    address = _address_or_off(text)
+def _read_loopback_or_off(text: str) -> Address | None:
+    address = _read_address_or_off(text)
     # ip_address raises ValueError for a host name and for an empty host.
     if address and not ipaddress.ip_address(address.host).is_loopback:
         raise ValueError(text)
     return address
 
 
-def _host(text: str) -> str:
+def _read_host(text: str) -> str:
     """Return a host name, or an IPv6 address in the form that certificates use, which has no zone."""
     return str(ipaddress.IPv6Address(text)) if ":" in text and "%" not in text else _matching(_NAME)(text)
 
 
-def _object_name(text: str) -> ObjectName:
+def _read_object_name(text: str) -> ObjectName:
     return ObjectName(*_matching(rf"{_LABEL}/{_NAME}")(text).split("/"))
 
 
-def _logical_resource(text: str) -> LogicalResource:
+def _read_logical_resource(text: str) -> LogicalResource:
     name, _, formula = text.partition("=")
     parts = []
     for part in formula.split("+"):
@@ -140,12 +142,14 @@ def _logical_resource(text: str) -> LogicalResource:
 
 
 def one_of(*values: str) -> Kind:
+    """Return the kind of a setting that is one of these words."""
     return Kind(" or ".join(values), _matching("|".join(values)))
 
 
-def count(minimum: int, maximum: int) -> Kind:
-    number = _matching("[0-9]{1,9}")
-    read = within(lambda text: int(number(text)), str(minimum), str(maximum))
+def whole_number(minimum: int, maximum: int) -> Kind:
+    """Return the kind of a setting that is a whole number in this range."""
+    read_number = _matching("[0-9]{1,9}")
+    read = within(lambda text: int(read_number(text)), str(minimum), str(maximum))
     return Kind(f"a whole number from {minimum} to {maximum}", read)
 
 
@@ -155,14 +159,16 @@ def duration(minimum: str, maximum: str) -> Kind:
 
 
 def factor(maximum: int) -> Kind:
-    number = _matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
-    read = within(lambda text: float(number(text)), "1", str(maximum))
+    """Return the kind of a setting that is a factor from 1 to `maximum`."""
+    read_number = _matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+    read = within(lambda text: float(read_number(text)), "1", str(maximum))
     return Kind(f"a number from 1 to {maximum}, such as 1.5", read, "{:g}".format)
 
 
 def fraction() -> Kind:
-    number = _matching(r"[0-9](?:\.[0-9]{1,9})?")
-    read = within(lambda text: float(number(text)), "0", "1")
+    """Return the kind of a setting that is a number from 0 to 1."""
+    read_number = _matching(r"[0-9](?:\.[0-9]{1,9})?")
+    read = within(lambda text: float(read_number(text)), "0", "1")
     return Kind("a number from 0 to 1, such as 0.1", read, "{:g}".format)
 
 
@@ -183,23 +189,23 @@ def some_of(*values: str) -> Kind:
 
 TEXT = Kind("any text", str)
 NAME = Kind("a name of lower-case letters, digits, '-' and '.'", _matching(_NAME))
-HOST = Kind("a name of lower-case letters, digits, '-' and '.', or an IP address such as fd00::1", _host)
-ADDRESS = Kind("an address such as 127.0.0.1:8281, [::1]:8281 or :8281", _address)
+HOST = Kind("a name of lower-case letters, digits, '-' and '.', or an IP address such as fd00::1", _read_host)
+ADDRESS = Kind("an address such as 127.0.0.1:8281, [::1]:8281 or :8281", _read_address)
 ADDRESS_OR_OFF = Kind(
     "off, or an address such as 127.0.0.1:8285 or :8285",
-    _address_or_off,
+    _read_address_or_off,
     lambda address: str(address or "off"),
 )
 LOGICAL = Kind(
     "NAME=AMOUNT*RESOURCE+..., such as example.com/memory=80Gi*deviceclass/h100+5Gi*nvidia.com/mig-1g.5gb",
-    _logical_resource,
+    _read_logical_resource,
 )
 LOOPBACK = Kind(
     "off, or an address on loopback such as 127.0.0.1:8284 or [::1]:8284",
-    _loopback_or_off,
+    _read_loopback_or_off,
     lambda address: str(address or "off"),
 )
 JOB_KIND = Kind(
     "a kind with its API group, such as Job.batch", _matching(rf"[A-Za-z]{{1,63}}\.{_LABEL}(?:\.{_LABEL})*")
 )
-OBJECT = Kind("the namespace and name of an object, such as kube-system/muster-scheduler", _object_name)
+OBJECT = Kind("the namespace and name of an object, such as kube-system/muster-scheduler", _read_object_name)

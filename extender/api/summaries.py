@@ -17,7 +17,7 @@ from extender.api.workloads.shape import kind_prefix
 VERSION = "muster.summary/v1"  # changes if a field is removed or changes its meaning
 
 Amounts = Mapping[str, float]
-_NONE: Amounts = MappingProxyType({})
+_NO_AMOUNTS: Amounts = MappingProxyType({})
 
 
 class Summary(Wire, frozen=True, omit_defaults=False):
@@ -41,9 +41,9 @@ def share_summaries(
     flavor: str,
     allocated: Amounts,
     deserved: Amounts,
-    guarantee: Amounts = _NONE,
-    ceiling: Amounts = _NONE,
-    specified: Amounts = _NONE,
+    guarantee: Amounts = _NO_AMOUNTS,
+    ceiling: Amounts = _NO_AMOUNTS,
+    specified: Amounts = _NO_AMOUNTS,
 ) -> Iterator[ShareSummary]:
     """Yield the share of a queue in each resource.
 
@@ -330,7 +330,7 @@ def capacity_summaries(
     """
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)  # total, used … waiting
     for node in nodes:
-        remaining = node.left if node.reserved_for else _NONE
+        remaining = node.left if node.reserved_for else _NO_AMOUNTS
         columns = (node.allocatable, node.used, node.claimed, remaining)
         for resource in node.allocatable:
             row = sums[resource]
@@ -392,7 +392,10 @@ class DecisionSummary(Summary, frozen=True):
 
 
 class Overview(Summary, frozen=True):
-    """All data that a user may see, at one time. It is immutable: other contents are a new overview."""
+    """All data that a user may see, at one time.
+
+    An overview is immutable: other contents are a new overview.
+    """
 
     version: str  # equal versions from one source mean equal contents
     at: str

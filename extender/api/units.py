@@ -54,6 +54,11 @@ def rounded_down(quantity: Quantity, scale: int = 1) -> int:
 
 @lru_cache(maxsize=4096)
 def _parse(quantity: Quantity) -> Fraction:
+    """Return the exact value of a quantity.
+
+    Raises:
+        BadQuantity: The text is no quantity.
+    """
     text = str(quantity)
     match = _QUANTITY_RE.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if match is None:
@@ -142,9 +147,9 @@ def as_time(text: str, now: float) -> float:
     Raises:
         ValueError: The text is no time.
     """
-    days, _, rest = text.rpartition("d")
-    if re.fullmatch(r"[0-9]{1,5}|", days) and (days or rest) and re.fullmatch(r"[0-9.hms]*", rest):
-        return now - int(days or 0) * 86400.0 - (as_seconds(rest) if rest else 0.0)
+    days, _, hours = text.rpartition("d")
+    if re.fullmatch(r"[0-9]{1,5}|", days) and (days or hours) and re.fullmatch(r"[0-9.hms]*", hours):
+        return now - int(days or 0) * 86400.0 - (as_seconds(hours) if hours else 0.0)
     try:
         at = as_datetime(text)
     except OverflowError as fault:
@@ -159,8 +164,8 @@ def human_duration(seconds: int) -> str:
     """Return a duration as kubectl prints it: a small number also gets the next smaller unit."""
     for limit, step, letter, lesser_step, lesser_letter in _STEPS:
         if seconds < limit:
-            rest = seconds % step // lesser_step if lesser_step else 0
-            return f"{seconds // step}{letter}" + (f"{rest}{lesser_letter}" if rest else "")
+            lesser_count = seconds % step // lesser_step if lesser_step else 0
+            return f"{seconds // step}{letter}" + (f"{lesser_count}{lesser_letter}" if lesser_count else "")
     return f"{seconds // (365 * 86400)}y"
 
 

@@ -22,7 +22,7 @@ from extender.apimachinery.objects import READ_ERRORS, condition, set_condition,
 from extender.apimachinery.patches import json_patched
 from extender.apimachinery.store import Store
 from extender.apimachinery.validation.objects import change_errors, creation_errors
-from extender.apimachinery.validation.schemas import defaulted
+from extender.apimachinery.validation.schemas import with_defaults
 from extender.domain.model.resources import offered, pod_requests, requested_amounts
 from extender.volcano.admission import job_defaults
 
@@ -41,7 +41,7 @@ def unsupported_fields(spec: Json) -> Iterator[tuple[str, str]]:
                 yield "volumes", f"{kind}, as it has no storage"
 
 
-_GRACE = 30
+_GRACE = 30  # seconds of the default grace period
 _KINDS_WITH_GENERATION = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *kinds.WORKLOAD_KINDS))
 
 
@@ -54,7 +54,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
     if kind.status and kind is not kinds.NODES:
         obj.pop("status", None)
     if kind.custom:
-        obj |= defaulted(obj, schema_of(kind))
+        obj |= with_defaults(obj, schema_of(kind))
     obj["metadata"].pop("generation", None)
     if kind in _KINDS_WITH_GENERATION:
         obj["metadata"]["generation"] = 1
@@ -103,6 +103,7 @@ def _label(obj: Json, key: str) -> None:
 
 
 def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
+    """Set the defaults, the priority, the scheduler, the gate and the status of a new pod."""
     spec = pod["spec"] = pod.get("spec") or {}
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("restartPolicy", "Always")
@@ -136,19 +137,19 @@ def _set_priority(pod: Json, store: Store) -> None:
         StatusError: The class does not exist, or the pod states another priority.
     """
     spec, pod_name = pod["spec"], pod["metadata"].get("name", "")
-    classes = {obj["metadata"]["name"]: obj for obj in store.all(kinds.PRIORITY_CLASSES)}
-    default = next((name for name, obj in classes.items() if obj.get("globalDefault")), "")
+    class_by_name = {obj["metadata"]["name"]: obj for obj in store.all(kinds.PRIORITY_CLASSES)}
+    default = next((name for name, obj in class_by_name.items() if obj.get("globalDefault")), "")
     if name := spec.get("priorityClassName") or default:
-        if name not in classes:
+        if name not in class_by_name:
             raise forbidden(kinds.PODS, pod_name, f"no PriorityClass with name {name} was found")
         spec["priorityClassName"] = name
-    priority_class = classes.get(name, {})
-    computed = int(priority_class.get("value", 0))
-    if spec.get("priority", computed) != computed:
+    priority_class = class_by_name.get(name, {})
+    expected = int(priority_class.get("value", 0))
+    if spec.get("priority", expected) != expected:
         fault = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec"
-        text = f"{fault}; priority admission controller computed {computed} from the given PriorityClass name"
+        text = f"{fault}; priority admission controller computed {expected} from the given PriorityClass name"
         raise forbidden(kinds.PODS, pod_name, text)
-    spec["priority"] = computed
+    spec["priority"] = expected
     spec["preemptionPolicy"] = priority_class.get("preemptionPolicy", "PreemptLowerPriority")
 
 
@@ -160,8 +161,8 @@ def validate(kind: ResourceKind, obj: Json, errors: Iterable[FieldError]) -> Non
             it.
     """
     name = obj["metadata"].get("name", "")
-    if distinct := list(dict.fromkeys(errors)):
-        raise invalid(kind, name, distinct)
+    if distinct_errors := list(dict.fromkeys(errors)):
+        raise invalid(kind, name, distinct_errors)
     if kind is kinds.PODS:
         for field, value in unsupported_fields(obj.get("spec") or {}):
             message = f"the embedded cluster does not play {field} with {value}"
@@ -192,7 +193,7 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, is_checked: 
         StatusError: `is_checked` is true, and the change is invalid.
     """
     if kind.custom:
-        obj = defaulted(obj, schema_of(kind))
+        obj = with_defaults(obj, schema_of(kind))
     if kind in _KINDS_WITH_GENERATION and before.get("spec") != obj.get("spec"):
         obj["metadata"]["generation"] = before["metadata"].get("generation", 1) + 1
     if is_checked:

@@ -99,7 +99,7 @@ def no_such_path() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
-def exists(kind: ResourceKind, name: str) -> StatusError:
+def already_exists(kind: ResourceKind, name: str) -> StatusError:
     message = f'{kind.qualified} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, _status_details(kind, name))
 

@@ -64,27 +64,27 @@ def name_of(kind: ResourceKind) -> str:
     return next(name for name, schema in schemas if schema.get("x-kubernetes-group-version-kind") == named)
 
 
-def with_referred(names: Iterable[str]) -> dict[str, Json]:
+def with_referenced_schemas(names: Iterable[str]) -> dict[str, Json]:
     """Return the schemas of these names, and all schemas that they refer to."""
     stack, schemas = list(names), dict[str, Json]()
     while stack:
         name = stack.pop()
         if name not in schemas:
             schemas[name] = definitions()[name]
-            stack += referred(schemas[name])
+            stack += referenced_names(schemas[name])
     return schemas
 
 
-def referred(schema: Any) -> Iterator[str]:
+def referenced_names(schema: Any) -> Iterator[str]:
     """Yield the names of the schemas that a schema refers to."""
     if isinstance(schema, list):
         for item in schema:
-            yield from referred(item)
+            yield from referenced_names(item)
     elif isinstance(schema, dict):
         if isinstance(schema.get("$ref"), str):
             yield schema["$ref"].removeprefix(REF_PREFIX)
         for value in schema.values():
-            yield from referred(value)
+            yield from referenced_names(value)
 
 
 @cache
@@ -110,7 +110,7 @@ def openapi_document(path: str) -> Json | None:
         "openapi": "3.0.0",
         "info": {"title": "Muster's embedded cluster", "version": "v1"},
         "paths": paths,
-        "components": {"schemas": with_referred(map(name_of, served))},
+        "components": {"schemas": with_referenced_schemas(map(name_of, served))},
     }
 
 
@@ -154,12 +154,12 @@ class FieldSchema:
     def field(self, name: str) -> "FieldSchema":
         """Return the schema of a field of an object, or of the values of a map."""
         properties = self.published.get("properties", {})
-        known = name if name in properties else ""
-        if known not in self._fields:
+        field_key = name if name in properties else ""
+        if field_key not in self._fields:
             additional = self.published.get("additionalProperties")
             values_of_map = additional if isinstance(additional, dict) else {}
-            self._fields[known] = FieldSchema(properties.get(name, values_of_map))
-        return self._fields[known]
+            self._fields[field_key] = FieldSchema(properties.get(name, values_of_map))
+        return self._fields[field_key]
 
     @cached_property
     def items(self) -> "FieldSchema":

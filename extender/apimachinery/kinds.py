@@ -60,27 +60,27 @@ JOBS = ResourceKind("batch/v1", "Job", "jobs", status=True)
 CRON_JOBS = ResourceKind("batch/v1", "CronJob", "cronjobs", short=("cj",), status=True)
 
 
-def _custom(api_version: str, name: str, short: str) -> ResourceKind:
+def _custom_kind(api_version: str, name: str, short: str) -> ResourceKind:
     return ResourceKind(api_version, name, f"{name.lower()}s", short=(short,), status=True, custom=True)
 
 
 _MUSTER = "kube-muster.io/v1alpha1"
-LOCAL_QUEUES = _custom(_MUSTER, "LocalQueue", "lq")
+LOCAL_QUEUES = _custom_kind(_MUSTER, "LocalQueue", "lq")
 RESOURCE_FLAVORS = ResourceKind(
     _MUSTER, "ResourceFlavor", "resourceflavors", namespaced=False, short=("rf",), custom=True
 )
 TOPOLOGIES = ResourceKind(_MUSTER, "Topology", "topologies", namespaced=False, short=("topo",), custom=True)
-ELASTIC_QUOTA_TREES = _custom("scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree", "eqtree")
-ELASTIC_QUOTAS = _custom("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", "eq")
+ELASTIC_QUOTA_TREES = _custom_kind("scheduling.sigs.k8s.io/v1beta1", "ElasticQuotaTree", "eqtree")
+ELASTIC_QUOTAS = _custom_kind("scheduling.x-k8s.io/v1alpha1", "ElasticQuota", "eq")
 
 
-def _scaled(name: str, short: str) -> ResourceKind:
+def _scalable_kind(name: str, short: str) -> ResourceKind:
     return ResourceKind("apps/v1", name, f"{name.lower()}s", short=(short,), status=True, scale=True)
 
 
-DEPLOYMENTS = _scaled("Deployment", "deploy")
-REPLICA_SETS = _scaled("ReplicaSet", "rs")
-STATEFUL_SETS = _scaled("StatefulSet", "sts")
+DEPLOYMENTS = _scalable_kind("Deployment", "deploy")
+REPLICA_SETS = _scalable_kind("ReplicaSet", "rs")
+STATEFUL_SETS = _scalable_kind("StatefulSet", "sts")
 
 SCALE = ResourceKind("autoscaling/v1", "Scale", "scales")  # the kind of every subresource `scale`
 
@@ -88,21 +88,24 @@ KUBERNETES_WORKLOADS = (CRON_JOBS, JOBS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SET
 
 
 def _kind_of(row: WorkloadRow) -> ResourceKind:
-    return ResourceKind(row.api_version, row.kind, row.plural, short=row.short, status=True, custom=True)
+    return ResourceKind(
+        row.api_version, row.kind, row.plural, short=row.short_names, status=True, custom=True
+    )
 
 
 def _operator_kinds() -> Iterator[ResourceKind]:
-    """Yield the operators' kinds that can be suspended, except those whose pods own pods."""
+    """Yield the operators' kinds that can be suspended, except kinds whose pods own pods."""
     for row in WORKLOADS.values():
-        owned = any(offspring.owner for offspring in row.offspring)
-        if row.manageable and not row.commanded and not owned and row.key != (JOBS.api_version, JOBS.name):
+        is_owned = any(offspring.owner for offspring in row.offspring)
+        if row.manageable and not row.commanded and not is_owned and row.key != (JOBS.api_version, JOBS.name):
             yield _kind_of(row)
 
 
 def _expanded_kinds() -> Iterator[ResourceKind]:
     """Yield the operators' kinds that cannot be suspended.
 
-    They have no controller here. Their pods are created once, for the objects in files.
+    The embedded cluster has no controller for these kinds. Their pods are created once, for the objects in
+    files.
     """
     for row in WORKLOADS.values():
         if not row.manageable and row.api_version not in ("v1", "apps/v1", "batch/v1"):
@@ -172,6 +175,7 @@ def discovery_document(path: str) -> Json | None:
 
 
 def _resource_list(root: str) -> Json | None:
+    """Return the APIResourceList of the API version at `root`; None if no kind is served there."""
     resources: list[Json] = []
     in_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)  # the kinds that `kubectl get all` lists
     for kind in (kind for kind in SERVED_KINDS if kind.root == root):

@@ -117,6 +117,7 @@ def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
 
 
 def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
+    """Return the paths at which two versions of an object differ."""
     set_, removed = set[Path](), set[Path]()
     _compare(before, after, schema, (), set_, removed)
     return Difference(frozenset(set_) - UNOWNED, frozenset(removed) - UNOWNED)
@@ -162,12 +163,15 @@ class Manager(NamedTuple):
 
 
 class Entry(NamedTuple):
+    """Entry of metadata.managedFields: the fields that a manager owns."""
+
     manager: Manager
     time: str
     paths: Paths
 
 
 def entries_of(obj: Json) -> dict[Manager, Entry]:
+    """Return the entries of an object's metadata.managedFields, by manager."""
     entries = {}
     for item in obj["metadata"].get("managedFields") or ():
         name, operation = item.get("manager", ""), item.get("operation", UPDATE)
@@ -230,12 +234,12 @@ def without_changed(
     A removed field loses all its owners. A field that the writer has set loses all other owners.
     """
 
-    def removed(path: Path) -> bool:
+    def is_removed(path: Path) -> bool:
         return any(path[:end] in change.removed_paths for end in range(1, len(path) + 1))
 
     new_entries = {}
     for manager, entry in entries.items():
-        lost_paths = {path for path in entry.paths if removed(path)} if change.removed_paths else set()
+        lost_paths = {path for path in entry.paths if is_removed(path)} if change.removed_paths else set()
         if manager != writer:
             lost_paths |= entry.paths & change.set_paths
         new_entries[manager] = entry._replace(paths=entry.paths - lost_paths) if lost_paths else entry

@@ -1,7 +1,7 @@
 """The forms of a patch: JSON patch, merge patch, strategic merge patch, and server-side apply.
 
 Each patch returns a new object and does not change the old one. A strategic merge patch merges lists whose
-items have a key. `_KEYS` has the lists that Muster, kubelets, schedulers and kubectl patch. An applied
+items have a key. `_KEY_OF` has the lists that Muster, kubelets, schedulers and kubectl patch. An applied
 configuration has all fields that its manager wants to own. If a field was in the manager's earlier
 configuration and is not in the new one, the field is removed by the rules of
 sigs.k8s.io/structured-merge-diff.
@@ -25,8 +25,8 @@ from extender.apimachinery.objects import now, other_name
 Patch = Callable[[Json], Json]
 
 _NAMED = ("containers", "initContainers", "ephemeralContainers", "schedulingGates", "volumes", "env")
-_KEYS = {"conditions": "type", "addresses": "type", "volumeMounts": "mountPath", "ownerReferences": "uid"}
-_KEYS |= dict.fromkeys(_NAMED, "name")
+_KEY_OF = {"conditions": "type", "addresses": "type", "volumeMounts": "mountPath", "ownerReferences": "uid"}
+_KEY_OF |= dict.fromkeys(_NAMED, "name")
 _DIRECTIVE = "$patch"
 
 
@@ -54,6 +54,10 @@ def patch_of(media_type: str, body: Any, allows_strategic: bool) -> Patch:
 
 
 def strategically_merged(target: Any, patch: Json) -> Json:
+    """Return an object after a strategic merge patch.
+
+    Of the directives, only replace and delete are supported.
+    """
     if patch.get(_DIRECTIVE) == "replace":
         return {name: deepcopy(value) for name, value in patch.items() if name != _DIRECTIVE}
     result = dict(target) if isinstance(target, dict) else {}
@@ -64,14 +68,15 @@ def strategically_merged(target: Any, patch: Json) -> Json:
             continue
         elif isinstance(value, dict):
             result[name] = strategically_merged(result.get(name), value)
-        elif isinstance(value, list) and name in _KEYS:
-            result[name] = _merge_by_key(_KEYS[name], result.get(name) or [], value)
+        elif isinstance(value, list) and name in _KEY_OF:
+            result[name] = _merge_by_key(_KEY_OF[name], result.get(name) or [], value)
         else:
             result[name] = deepcopy(value)
     return result
 
 
 def _merge_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json]:
+    """Return a list after a strategic merge patch, which merges the items with equal keys."""
     if {_DIRECTIVE: "replace"} in patch:
         return [deepcopy(item) for item in patch if _DIRECTIVE not in item]
     items = {item.get(key): item for item in before}
@@ -139,6 +144,7 @@ def refuse_untyped(kind: ResourceKind, configuration: Json) -> None:
 
 
 def _type_errors(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
+    """Yield errors of values with wrong types, of undeclared fields, and of duplicate items."""
     expected = {"array": list, "object": dict}.get(schema.published.get("type", ""))
     if expected is not None and value is not None and not isinstance(value, expected):
         yield f"{at}: expected {'list' if expected is list else 'map'}, got &{{{value}}}"
@@ -158,7 +164,7 @@ def _type_errors(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
                 keys.add(key)
 
 
-def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manager, force: bool) -> Json:
+def apply(kind: ResourceKind, live: Json, configuration: Json, manager: Manager, force: bool) -> Json:
     """Return the object after an apply. With `force`, the manager becomes the owner of conflicting fields.
 
     Raises:
@@ -171,16 +177,16 @@ def applied(kind: ResourceKind, live: Json, configuration: Json, manager: Manage
     if not force:
         _refuse_conflicts(entries, change.set_paths, manager)
     entries = fields.without_changed(entries, change, manager)
-    claims = fields.applied_paths(configuration, schema)
-    before = entries.pop(manager, None)
-    others = frozenset(path for entry in entries.values() for path in entry.paths)
+    claimed_paths = fields.applied_paths(configuration, schema)
+    old_entry = entries.pop(manager, None)
+    other_paths = frozenset(path for entry in entries.values() for path in entry.paths)
     pruned_object = merged
-    if before is not None:  # remove fields that no manager owns any more
-        needed = _with_fields_above(claims) | _with_fields_above(others) | UNOWNED
-        for path in sorted(_with_fields_above(before.paths) - needed):
+    if old_entry is not None:  # remove fields that no manager owns any more
+        needed_paths = _with_fields_above(claimed_paths) | _with_fields_above(other_paths) | UNOWNED
+        for path in sorted(_with_fields_above(old_entry.paths) - needed_paths):
             pruned_object = fields.without_field(pruned_object, path, schema)
-    is_unchanged = before is not None and before.paths == claims and pruned_object == live
-    entries[manager] = Entry(manager, before.time if before and is_unchanged else now(), claims)
+    is_unchanged = old_entry is not None and old_entry.paths == claimed_paths and pruned_object == live
+    entries[manager] = Entry(manager, old_entry.time if old_entry and is_unchanged else now(), claimed_paths)
     return fields.with_entries(pruned_object, entries.values())
 
 

@@ -46,22 +46,22 @@ def usage(pod: Pod) -> dict[str, Quantity]:
     if pod.status.phase in ENDED_PHASES:
         return {"count/pods": 1}
     amounts: dict[str, Quantity] = {"count/pods": 1, "pods": 1}
-    for name, amount in _summed(pod.spec).items():
+    for name, amount in _sum_requests(pod.spec).items():
         amounts[_REQUESTS_PREFIX + name] = amount
         if name in _PLAIN or name.startswith(_HUGE_PAGES_PREFIX):
             amounts[name] = amount
-    limits = _summed(_limits_as_requests(pod.spec))
+    limits = _sum_requests(_limits_as_requests(pod.spec))
     return amounts | {_LIMITS + name: limits[name] for name in _PLAIN if name in limits}
 
 
-def _summed(spec: PodSpec) -> dict[str, str]:
+def _sum_requests(spec: PodSpec) -> dict[str, str]:
     """Return the sum of all requests of a pod, in the notation of its containers."""
     requests = [container.resources.requests or {} for container in _containers(spec)]
     binary_names = {name for amounts in requests for name, text in amounts.items() if str(text).endswith("i")}
     sums = pod_requests(spec)
     del sums["pods"]
     milli = {name: amount * (1 if name == CPU else _MILLI) for name, amount in sums.items()}
-    return {name: _quantity(amount, binary=name in binary_names) for name, amount in milli.items()}
+    return {name: _quantity(amount, is_binary=name in binary_names) for name, amount in milli.items()}
 
 
 def _containers(spec: PodSpec) -> list[Container]:
@@ -80,25 +80,27 @@ def _limits_as_requests(spec: PodSpec) -> PodSpec:
     return replace(spec, containers=containers, init_containers=inits, resources=pod_resources, overhead=None)
 
 
-def _quantity(milli: int, *, binary: bool) -> str:
+def _quantity(milli: int, *, is_binary: bool) -> str:
     """Return an amount in the notation of the API: 500m, 1536Mi, 2G."""
     if milli % _MILLI:
         return f"{milli}m"
-    amount, suffix, factor = milli // _MILLI, "", 1024 if binary else 1000
-    for letter in "KMGTPE" if binary else "kMGTPE":
+    amount, suffix, factor = milli // _MILLI, "", 1024 if is_binary else 1000
+    for letter in "KMGTPE" if is_binary else "kMGTPE":
         if not amount or amount % factor:
             break
-        amount, suffix = amount // factor, letter + ("i" if binary else "")
+        amount, suffix = amount // factor, letter + ("i" if is_binary else "")
     return f"{amount}{suffix}"
 
 
 def _applies(quota: Json, pod: Pod) -> bool:
+    """Return whether a quota counts a pod, which depends on the scopes of the quota."""
     scopes = [{"scopeName": scope, "operator": "Exists"} for scope in quota["spec"].get("scopes") or ()]
     scopes += value_at(quota, ("spec", "scopeSelector", "matchExpressions")) or ()
     return all(_matches(scope, pod) for scope in scopes)
 
 
 def _matches(scope: Json, pod: Pod) -> bool:
+    """Return whether a pod matches a scope of a quota."""
     priority_class, values = pod.spec.priority_class_name, scope.get("values") or ()
     match scope["scopeName"], scope["operator"]:
         case ("Terminating" | "NotTerminating") as name, _:
@@ -114,12 +116,12 @@ def _matches(scope: Json, pod: Pod) -> bool:
 
 def refusal(quotas: Iterable[Json], pod: Pod) -> str:
     """Return the API server's message if a quota refuses a new pod; empty if all quotas admit the pod."""
-    applying = [quota for quota in quotas if _applies(quota, pod)]
-    for quota in applying:
-        if missing := "; ".join(_missing_requests(quota["status"]["used"], pod.spec)):
-            return f"failed quota: {quota['metadata']['name']}: must specify {missing}"
+    applying_quotas = [quota for quota in quotas if _applies(quota, pod)]
+    for quota in applying_quotas:
+        if missing_text := "; ".join(_missing_requests(quota["status"]["used"], pod.spec)):
+            return f"failed quota: {quota['metadata']['name']}: must specify {missing_text}"
     requested = usage(pod)
-    for quota in applying:
+    for quota in applying_quotas:
         hard, used = quota["status"]["hard"], quota["status"]["used"]
         both = used.keys() & requested.keys()
         totals = {name: rounded_up(used[name], _MILLI) + rounded_up(requested[name], _MILLI) for name in both}
@@ -156,14 +158,14 @@ def with_pod_usage(quota: Json, pod: Pod, times: int = 1) -> Json:
         if name in used:
             notation = used[name] if rounded_up(used[name], _MILLI) else amount  # 0 has no suffix to follow
             total = rounded_up(used[name], _MILLI) + times * rounded_up(amount, _MILLI)
-            used[name] = _quantity(total, binary=str(notation).endswith("i"))
+            used[name] = _quantity(total, is_binary=str(notation).endswith("i"))
     return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}
 
 
 def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
     """Return a quota with a new status: its limits, and the usage by these pods."""
     hard = {
-        name: _quantity(rounded_down(amount, _MILLI), binary=str(amount).endswith("i"))
+        name: _quantity(rounded_down(amount, _MILLI), is_binary=str(amount).endswith("i"))
         for name, amount in (value_at(quota, ("spec", "hard")) or {}).items()
     }
     status = {"hard": hard, "used": {name: "0" for name in hard if is_counted(name)}}
@@ -173,7 +175,7 @@ def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
     return quota
 
 
-def admit(store: Store, pod: Json, dry: bool) -> None:
+def admit(store: Store, pod: Json, is_dry_run: bool) -> None:
     """Add a new pod to the usage of its quotas, unless the request is `dry`.
 
     Raises:
@@ -187,9 +189,9 @@ def admit(store: Store, pod: Json, dry: bool) -> None:
     if reason := refusal(quotas, new_pod):
         raise BeyondQuota(meta["name"], reason)
     for quota in quotas:
-        changed = with_pod_usage(quota, new_pod)
-        if changed is not quota and not dry:
-            store.put(RESOURCE_QUOTAS, changed)
+        changed_quota = with_pod_usage(quota, new_pod)
+        if changed_quota is not quota and not is_dry_run:
+            store.put(RESOURCE_QUOTAS, changed_quota)
 
 
 def recount(store: Store, namespace: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from extender.api.objects.pods import Pod
 from extender.apimachinery.admission import FIRST_OBJECTS, grace_of, prepare_for_create, prepare_for_update
-from extender.apimachinery.errors import StatusError, conflict, exists, forbidden, not_found
+from extender.apimachinery.errors import StatusError, already_exists, conflict, forbidden, not_found
 from extender.apimachinery.kinds import (
     EVENTS,
     EXPANDED_KINDS,
@@ -34,7 +34,7 @@ from extender.apimachinery.objects import (
     set_condition,
     typed,
 )
-from extender.apimachinery.patches import Patch, applied, refuse_untyped
+from extender.apimachinery.patches import Patch, apply, refuse_untyped
 from extender.apimachinery.quotas import admit, with_usage
 from extender.apimachinery.store import Store, key_of
 from extender.apimachinery.validation.schemas import read, without_empty
@@ -87,7 +87,7 @@ class Service:
             prepare_for_create(kind, obj, self.store, self._gating)
             meta = obj["metadata"]
             if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
-                raise exists(kind, meta["name"])
+                raise already_exists(kind, meta["name"])
             if kind is PODS:
                 admit(self.store, obj, options.is_dry_run)
             elif kind is RESOURCE_QUOTAS:
@@ -112,7 +112,7 @@ class Service:
                 desired = read(kind, desired, options.is_strict)
             after = _merged_parts(kind, before, desired, subresource)
             check_identity(kind, before, after)
-            if manager is not None and manager.operation != APPLY:  # `applied` has tracked its fields already
+            if manager is not None and manager.operation != APPLY:  # `apply` has tracked its fields already
                 after = with_changes_of(kind, before, with_managers(before, after, subresource), manager)
             if after == before:
                 return before
@@ -156,7 +156,7 @@ class Service:
                 return self.create(kind, namespace, configuration, options), True
 
             def change(before: Json) -> Json:
-                return applied(kind, before, configuration, manager, force)
+                return apply(kind, before, configuration, manager, force)
 
             return self.amend(kind, namespace, name, change, manager.subresource, options), False
 
@@ -181,18 +181,17 @@ class Service:
             if options.get("propagationPolicy") == "Orphan":
                 _orphan_dependents(store, meta)
             if kind is NAMESPACES:  # all objects of the namespace are removed at once
-                for namespaced in (kind for kind in KINDS if kind.namespaced):
-                    for inside in store.all(namespaced, meta["name"]):
-                        store.remove(namespaced, key_of(inside))
+                for inner_kind in (kind for kind in KINDS if kind.namespaced):
+                    for inner_object in store.all(inner_kind, meta["name"]):
+                        store.remove(inner_kind, key_of(inner_object))
             seconds = grace_of(kind, obj, options.get("gracePeriodSeconds"))
-            at_once = seconds == 0 and not meta.get("finalizers")
-            # A later deletion never prolongs the grace period. A pod gets a timestamp even if it ends at
-            # once.
+            ends_at_once = seconds == 0 and not meta.get("finalizers")
+            # A later deletion never prolongs the grace period. Every deleted pod gets a timestamp.
             shortens = meta.get("deletionGracePeriodSeconds", seconds + 1) > seconds
-            if shortens and (not at_once or kind is PODS):
+            if shortens and (not ends_at_once or kind is PODS):
                 deletion = {"deletionTimestamp": now(seconds), "deletionGracePeriodSeconds": seconds}
                 obj = store.put(kind, {**obj, "metadata": {**meta, **deletion}})
-            return store.remove(kind, key_of(obj)) if at_once else obj
+            return store.remove(kind, key_of(obj)) if ends_at_once else obj
 
     def delete_this(self, kind: ResourceKind, meta: Json, **options: Any) -> None:
         """Delete this object, but not a later object with the same name."""
@@ -220,13 +219,13 @@ class Service:
         name, namespace = f"{meta['name']}.{digest:08x}", meta["namespace"]
         timestamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-        def counted_again(event: Json) -> Json:
+        def raise_count(event: Json) -> Json:
             count = (event.get("series") or {"count": 1})["count"] + 1  # the first Event has no series
             return {**event, "series": {"count": count, "lastObservedTime": timestamp}}
 
         with suppress(StatusError):
             if self.store.get(EVENTS, namespace, name):
-                self.amend(EVENTS, namespace, name, counted_again)
+                self.amend(EVENTS, namespace, name, raise_count)
                 return
             names = {"name": meta["name"], "namespace": namespace, "uid": meta["uid"]}
             event = {

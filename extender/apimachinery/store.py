@@ -65,7 +65,7 @@ class Store:
             objects = self._objects.get(kind, {})
             if version:  # for an older version, undo the later changes
                 objects = dict(objects)
-                for change in reversed(self._since(version)):
+                for change in reversed(self._changes_since(version)):
                     if change.kind is kind and change.old_object is None:
                         objects.pop(key_of(change.object), None)
                     elif change.kind is kind and change.old_object is not None:
@@ -108,7 +108,7 @@ class Store:
         with self:
             if self.version <= version and not self.is_closed:
                 self._condition.wait(seconds)
-            return self._since(version)
+            return self._changes_since(version)
 
     def close(self) -> None:
         """Close the store, and wake all followers."""
@@ -116,11 +116,11 @@ class Store:
             self.is_closed = True
             self._condition.notify_all()
 
-    def _since(self, version: int) -> list[Change]:
-        oldest = self.version - len(self._log)
-        if version < oldest:
+    def _changes_since(self, version: int) -> list[Change]:
+        oldest_version = self.version - len(self._log)
+        if version < oldest_version:
             raise StatusError(410, "Expired", f"too old resource version: {version}")
-        return self._log[version - oldest :]
+        return self._log[version - oldest_version :]
 
 
 def key_of(obj: Json) -> Key:
@@ -134,7 +134,7 @@ MAX_WAIT = 1.0  # seconds
 def _changes_only_usage(obj: Json, before: Json) -> bool:
     """Return whether a write changes only the recent usage in a queue's status.
 
-    Such writes happen all the time, and do not count as changes of the cluster.
+    Writes of the usage happen all the time, and do not count as changes of the cluster.
     """
     new, old = obj.get("status") or {}, before.get("status") or {}
     return new.get("usage") != old.get("usage") and new | {"usage": None} == old | {"usage": None}

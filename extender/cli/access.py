@@ -37,7 +37,8 @@ class ClusterAccess(NamedTuple):
 class Name(click.ParamType[str]):
     """Name of an object, as an argument.
 
-    An empty name is refused. It can come from an unset variable of a shell, and could mean all objects.
+    An empty name is refused, because it can come from an unset variable of a shell, and could mean all
+    objects.
     """
 
     name = "name"
@@ -64,15 +65,16 @@ all_namespaces_flag = click.option("-A", "--all-namespaces", is_flag=True, help=
 
 @contextmanager
 def open_access(flags: Flags) -> Iterator[ClusterAccess]:
+    """Open the access to a cluster for the block. Errors of the API server end the command."""
     from extender.kube.connection import Connection
     from extender.kube.endpoint import contexts, own_namespace
     from extender.kube.errors import ApiError, NoConfiguration, message_for_user
     from extender.kube.requests import Editor, Reader
 
     try:
-        known = contexts(flags.kubeconfig).namespaces if flags.context else {}
-        if flags.context and flags.context not in known:
-            rule = ", ".join(sorted(known)) or "none, the kubeconfig has no contexts"
+        known_contexts = contexts(flags.kubeconfig).namespaces if flags.context else {}
+        if flags.context and flags.context not in known_contexts:
+            rule = ", ".join(sorted(known_contexts)) or "none, the kubeconfig has no contexts"
             raise click.UsageError(f"--context: invalid value {flags.context!r}: must be {rule}")
         namespace = ""
         if not flags.all_namespaces:

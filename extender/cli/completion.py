@@ -148,6 +148,7 @@ def _items(names: Iterable[str], incomplete: str) -> list["CompletionItem"]:
 
 
 def _read(context: click.Context, resource: "Resource", kind: type[T]) -> list[T]:
+    """Return the objects of a kind; empty after any error, because a completion must not print errors."""
     from extender.cli.access import open_access
     from extender.kube.requests import Reader
     from extender.kube.resources import NODES, QUEUES

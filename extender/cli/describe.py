@@ -13,7 +13,7 @@ from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import ObservedJob, find_job
 from extender.cli.output import NOTHING, Json, age, amounts, fields, percent, section, wrapped
 from extender.cli.why.answers import explain_workload, find_group
-from extender.cli.why.diagnosis import explain_group, explain_queue, holders, queue_figures, summary_of, waits
+from extender.cli.why.diagnosis import blockers, explain_group, explain_queue, figures_of, summary_of, wait_of
 from extender.cli.why.evidence import Evidence, is_gated
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
@@ -58,7 +58,7 @@ def job_description(access: ClusterAccess, target: Target) -> str:
     kind = owner_kind(f"{job.row.kind}.{job.row.group}")
     assert kind is not None, "it was found by its kind"
     answer, *_ = explain_workload(evidence, kind, job.meta.name)
-    heading, *rest = paragraphs(answer)
+    heading, *other_paragraphs = paragraphs(answer)
     reader, namespace, podgroup, record = access.reader, access.namespace, job.podgroup, job.record()
     pods_to_make = [record.fault] if record and record.fault else []
     if record and record.pods and not record.fault:
@@ -70,7 +70,7 @@ def job_description(access: ClusterAccess, target: Target) -> str:
     return joined(
         heading,
         fields(_job_facts(job, evidence)),
-        *rest,
+        *other_paragraphs,
         section("Pods that it makes:", pods_to_make),
         section("Conditions of its PodGroup:", conditions(podgroup.status.conditions) if podgroup else ()),
         section("Events:", events(reader, job.row.kind, namespace, job.meta.name)),
@@ -102,7 +102,7 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
 def group_description(access: ClusterAccess, target: Target) -> str:
     group = find_group(access, target)
     evidence = Evidence(access, access.namespace)
-    heading, *rest = paragraphs(explain_group(evidence, group))
+    heading, *other_paragraphs = paragraphs(explain_group(evidence, group))
     rows = []
     for pod in evidence.members(group) or ():
         status = "Gated" if is_gated(pod) else pod.status.phase or NOTHING
@@ -111,7 +111,7 @@ def group_description(access: ClusterAccess, target: Target) -> str:
     return joined(
         heading,
         fields(_group_facts(group, evidence)),
-        *rest,
+        *other_paragraphs,
         section("Pods:", columns(("NAME", "STATUS", "NODE"), sorted(rows)) if rows else ()),
         section("Conditions:", conditions(group.status.conditions)),
         section("Events:", events(access.reader, "PodGroup", access.namespace, group.name)),
@@ -135,8 +135,8 @@ def queue_description(access: ClusterAccess, name: str) -> str:
     queue = msgspec.convert(document, ObservedQueue)
     evidence = Evidence(access, "")
     answer = msgspec.structs.replace(explain_queue(evidence, queue), queue=None, waiting=[])
-    heading, verdict, *rest = paragraphs(answer)
-    figures = queue_figures(queue)
+    heading, verdict, *other_paragraphs = paragraphs(answer)
+    figures = figures_of(queue)
     limits = {flavor.name: flavor.capability for flavor in queue.spec.flavors or ()}
     flavors = [
         f"{flavor.name}: holds {amounts(flavor.allocated)}"
@@ -154,7 +154,7 @@ def queue_description(access: ClusterAccess, name: str) -> str:
         section("Held lately, of the cluster:", list(_usage_lines(queue))),
         section("LocalQueues:", list(_local_queue_lines(evidence, name))),
         *_group_paragraphs(evidence, name),
-        *rest,
+        *other_paragraphs,
         section("Conditions:", conditions(queue.status.conditions)),
         section("Events:", events(access.reader, "Queue", "", name)),
     )
@@ -234,8 +234,8 @@ def _group_paragraphs(evidence: Evidence, queue: str) -> Iterator[str]:
         for group in matching_groups[:_MAX_LISTED]:
             scheduled, ahead = group.scheduled, []
             if verdict is Verdict.WAITING or scheduled is None:
-                state = waits(group).text.removeprefix("waits: ")
-                ahead = holders(evidence, group)
+                state = wait_of(group).text.removeprefix("waits: ")
+                ahead = blockers(evidence, group)
             else:
                 since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
                 state = f"needs {group.spec.min_member}{since}"

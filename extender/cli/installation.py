@@ -129,7 +129,7 @@ class Installation:
 class ServingObject(NamedTuple):
     """Pod, Deployment or DaemonSet that runs `muster serve`.
 
-    `spec` is the pod's spec, or that of the template.
+    `spec` is the spec of the pod, or of the workload's pod template.
     """
 
     obj: Json
@@ -156,7 +156,7 @@ class ServingObject(NamedTuple):
         values = [value for name, _, value in flags if name == setting.flag]
         variables = self.container.get("env", ())
         values += [entry.get("value", "") for entry in variables if entry["name"] == setting.variable]
-        default = setting.written(setting.default)
+        default = setting.file_form(setting.default)
         return values or (default if isinstance(default, list) else [default])
 
     def secret_at(self, folder: str) -> str:

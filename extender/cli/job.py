@@ -45,7 +45,7 @@ def _target(value: str) -> Target:
     kind, slash, name = value.rpartition("/")
     if not name or "/" in kind or (slash and not kind):
         raise click.BadParameter(f"{value!r}: must be NAME or KIND/NAME, such as job/train")
-    if slash and not any(job_kind.is_called(kind.lower()) for job_kind in job_kinds()):
+    if slash and not any(job_kind.has_name(kind.lower()) for job_kind in job_kinds()):
         rule = ", ".join(dict.fromkeys(job_kind.name.lower() for job_kind in job_kinds()))
         raise click.BadParameter(f"{value!r}: before the / must be {rule}{FURTHER_KINDS_HINT}")
     return Target(kind.lower(), name)
@@ -242,7 +242,7 @@ def _hold(job: "ObservedJob") -> "JobChange":
     from extender.domain.snapshot.jobs import JobChange
 
     if not job.podgroup:
-        raise _unmanaged(job)
+        raise _unmanaged_error(job)
     if not (job.is_suspended or job.is_pending):
         remedy = f"muster job stop {job.display_name} suspends it"
         raise click.ClickException(f"{job.display_name} does not wait any more; {remedy}")
@@ -253,11 +253,11 @@ def _resume(job: "ObservedJob") -> "JobChange":
     from extender.domain.snapshot.jobs import resume_change
 
     if not job.podgroup and not job.admitted_at and not job.is_stopped:
-        raise _unmanaged(job)
+        raise _unmanaged_error(job)
     if not (job.is_stopped or job.is_held):
         raise click.ClickException(f"{job.display_name} is neither held nor stopped")
-    by_muster = not job.is_stopped or job.is_unsuspended_by_muster
-    return resume_change(job.row, job.obj or {}, by_muster)
+    muster_unsuspends = not job.is_stopped or job.is_unsuspended_by_muster
+    return resume_change(job.row, job.obj or {}, muster_unsuspends)
 
 
 def _stop(job: "ObservedJob") -> "JobChange":
@@ -267,11 +267,11 @@ def _stop(job: "ObservedJob") -> "JobChange":
         remedy = f"muster job hold {job.display_name} keeps it from starting"
         raise click.ClickException(f"{job.display_name} does not run; {remedy}")
     if not (job.row.commanded or job.admitted_at or job.podgroup):
-        raise _unmanaged(job)
+        raise _unmanaged_error(job)
     return stop_change(job.row, job.obj or {}, timestamp_at(time.time()))
 
 
-def _unmanaged(job: "ObservedJob") -> click.ClickException:
+def _unmanaged_error(job: "ObservedJob") -> click.ClickException:
     remedy = f"muster why {job.display_name} says why"
     return click.ClickException(f"{job.display_name} does not wait or run as a job of Muster's; {remedy}")
 

@@ -32,7 +32,7 @@ class OwnerKind(NamedTuple):
     def plural(self) -> str:
         return self.irregular_plural or f"{self.name.lower()}s"
 
-    def is_called(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         """Return whether a name means this kind: `job`, `jobs`, or `job.batch` as kubectl prints it."""
         bare, _, group = name.lower().partition(".")
         return bare in (self.name.lower(), self.plural, *self.short_names) and group in ("", self.group)
@@ -65,7 +65,7 @@ def job_kinds() -> tuple[OwnerKind, ...]:
 
 
 def _kind(row: WorkloadRow) -> OwnerKind:
-    return OwnerKind(row.kind, row.group, row.short, row.named)
+    return OwnerKind(row.kind, row.group, row.short_names, row.irregular_plural)
 
 
 def job_row(api_version: str, kind: str, kinds: Kinds | None = None) -> WorkloadRow | None:
@@ -86,7 +86,7 @@ def job_of(controller: OwnerReference | None, kinds: Kinds | None = None) -> Own
 
 def owner_kind(name: str) -> OwnerKind | None:
     """Return the kind of owners that a name means; None if the name is unknown."""
-    return next((kind for kind in owner_kinds() if kind.is_called(name)), None)
+    return next((kind for kind in owner_kinds() if kind.has_name(name)), None)
 
 
 def kind_of_owner(owner: OwnerReference) -> OwnerKind | None:

@@ -42,7 +42,7 @@ class Migrated(NamedTuple):
 def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
     """Yield the converted objects: flavors first, each queue after its parent, and workloads last.
 
-    Objects of other projects stay unchanged; those that make pods come last. If no object or label is of
+    Objects of other projects stay unchanged; objects that make pods come last. If no object or label is of
     Kueue, nothing is yielded.
     """
     objects_by_kind: defaultdict[str, dict[str, Json]] = defaultdict(dict)
@@ -57,26 +57,26 @@ def migrate_objects(objects: Iterable[Json]) -> Iterator[Migrated]:
     tree = _QuotaTree(objects_by_kind)
     queues = [*tree.cohorts()]
     queues += [tree.cluster_queue(name, obj) for name, obj in objects_by_kind["ClusterQueue"].items()]
-    jobs = _Workloads(others, tree)
-    if not (jobs.are_queued or any(objects_by_kind.values())):
+    workloads = _Workloads(others, tree)
+    if not (workloads.has_queued_object or any(objects_by_kind.values())):
         return
     yield from (Migrated([], obj) for obj in others if not _makes_pods(obj))
     yield from (tree.resource_flavor(name) for name in sorted(objects_by_kind["ResourceFlavor"]))
     yield from (_topology(name, obj) for name, obj in objects_by_kind["Topology"].items())
     yield from queues
     yield from (_local_queue(obj) for obj in objects_by_kind["LocalQueue"].values())
-    present = [value_at(obj, ("metadata", "name")) for obj in others if obj.get("kind") == "PriorityClass"]
+    old_names = [value_at(obj, ("metadata", "name")) for obj in others if obj.get("kind") == "PriorityClass"]
     for obj in objects_by_kind["WorkloadPriorityClass"].values():
         name = obj["metadata"]["name"]
         head = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
         fields: Json = {field: obj[field] for field in ("value", "description") if field in obj}
         comment = f"WorkloadPriorityClass {name}: pods name it by priorityClassName"
-        yield Migrated([comment], None if name in present else {**head, **fields})
+        yield Migrated([comment], None if name in old_names else {**head, **fields})
     for kind in _UNSUPPORTED_KINDS:
         for name in objects_by_kind[kind]:
             if not (kind == "AdmissionCheck" and tree.provisioning(name)):
                 yield Migrated([f"{kind} {name}: Muster has nothing like it"])
-    yield from jobs.converted()
+    yield from workloads.convert()
 
 
 def first_malformed(objects: Iterable[Json]) -> str:
@@ -146,15 +146,15 @@ def _lost_fields(name: str, spec: Json, *supported: str) -> list[str]:
 
 
 class _QuotaTree:
-    """Tree of ClusterQueues and Cohorts, by kind and name."""
+    """Tree of Kueue's ClusterQueues and Cohorts, with the flavors and admission checks that they name."""
 
     def __init__(self, by_kind: Mapping[str, Mapping[str, Json]]) -> None:
         self._by_kind = by_kind
         self._queues = by_kind["ClusterQueue"]
         self._used_flavors: set[str] = set()  # flavors that the new queues use
         children = [*self._queues.values(), *by_kind["Cohort"].values()]
-        without_object: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
-        self._cohorts = {**without_object, **by_kind["Cohort"]}  # a cohort may exist without an object
+        implicit_cohorts: dict[str, Json] = {parent: {} for obj in children if (parent := _parent(obj))}
+        self._cohorts = {**implicit_cohorts, **by_kind["Cohort"]}  # a cohort may exist without an object
 
     def provisioning(self, check: str) -> Json:
         """Return the provisioning that replaces an admission check; empty if the check requests no nodes."""
@@ -204,11 +204,11 @@ class _QuotaTree:
         for name in sorted(self._cohorts, key=lambda name: (self._depth(name), name)):
             obj = self._cohorts[name]
             spec, parent = obj.get("spec") or {}, _parent(obj)
-            queue_name, specs_below = self._queue_of(name), [*self._specs_below(name, frozenset())]
-            subtree = _sum(_nominal(spec_below) for spec_below in specs_below)
-            new_spec: Json = {"parent": self._queue_of(parent)} if parent else {"capability": {**subtree}}
+            queue_name, specs_below = self._queue_name(name), [*self._specs_below(name, frozenset())]
+            subtree = _sum(_nominal_quotas(spec_below) for spec_below in specs_below)
+            new_spec: Json = {"parent": self._queue_name(parent)} if parent else {"capability": {**subtree}}
             new_spec |= {"deserved": subtree} | _weight(spec)
-            new_spec |= _limits_of(_merged(_quotas_by_resource(spec))) if parent else {}
+            new_spec |= _limits_of(_merge_quotas(_all_quotas(spec))) if parent else {}
             known_fields = ("parent", "parentName", "fairSharing", "resourceGroups")
             comments = _lost_fields(f"Cohort {name}", spec, *known_fields)
             if any(self._flavors(spec_below, is_bounded=True)[0] for spec_below in specs_below):
@@ -217,7 +217,7 @@ class _QuotaTree:
                 comments.append(f"Cohort {name}: called {queue_name}, as a ClusterQueue has its name")
             yield Migrated(comments, _queue(queue_name, new_spec))
 
-    def _queue_of(self, cohort: str) -> str:
+    def _queue_name(self, cohort: str) -> str:
         return f"{cohort}-cohort" if cohort in self._queues or cohort in ("root", "default") else cohort
 
     def _depth(self, name: str, path: frozenset[str] = frozenset()) -> int:
@@ -240,7 +240,7 @@ class _QuotaTree:
             no_limits = {} if spec is own_spec else dict.fromkeys(_LIMITS)
             for flavor in _flavors_of(spec):
                 quotas[flavor["name"]] += ({**quota, **no_limits} for quota in flavor.get("resources") or ())
-        flavors = [{"name": name, "resources": _merged(merged, any)} for name, merged in quotas.items()]
+        flavors = [{"name": name, "resources": _merge_quotas(merged, any)} for name, merged in quotas.items()]
         return {"resourceGroups": [{"flavors": flavors}]}
 
     # ---- ClusterQueues
@@ -248,11 +248,11 @@ class _QuotaTree:
     def cluster_queue(self, name: str, obj: Json) -> Migrated:
         """Return the queue for a ClusterQueue."""
         spec, cohort, title = obj.get("spec") or {}, _parent(obj), f"ClusterQueue {name}"
-        nominal = _nominal(spec)
-        new_spec: Json = {"parent": self._queue_of(cohort)} if cohort else {"capability": {**nominal}}
+        nominal = _nominal_quotas(spec)
+        new_spec: Json = {"parent": self._queue_name(cohort)} if cohort else {"capability": {**nominal}}
         new_spec |= {"deserved": nominal} | _weight(spec) | _stop_policy(spec)
-        new_spec |= _limits_of(_merged(_quotas_by_resource(spec))) if cohort else {}
-        pods = {} if cohort else _nominal(spec, only_pods=True)
+        new_spec |= _limits_of(_merge_quotas(_all_quotas(spec))) if cohort else {}
+        pods = {} if cohort else _nominal_quotas(spec, only_pods=True)
         if pods:
             new_spec["limits"] = {"pods": int(pods[_PODS])}
         if spec.get("queueingStrategy") == "StrictFIFO":
@@ -292,7 +292,7 @@ class _QuotaTree:
             return {}, [*comments, "several groups of resources have flavors; the amounts are sums"]
         specs = []
         for name, flavors in by_name.items():
-            quotas = _merged(quota for quota in _quotas_of(flavors) if quota["name"] != _PODS)
+            quotas = _merge_quotas(quota for quota in _quotas_of(flavors) if quota["name"] != _PODS)
             nominal = {quota["name"]: quota[_NOMINAL_QUOTA] for quota in quotas}
             fields: Json = {"deserved": nominal}
             if name in self._by_kind["ResourceFlavor"]:
@@ -324,7 +324,10 @@ def _parent(obj: Json) -> str:
 
 
 def _preemption(spec: Json, cohort: str) -> tuple[Json, list[str]]:
-    """Return the preemption rules. By default, Kueue reclaims nothing, and Muster the deserved share."""
+    """Return the preemption rules of a queue, and comments.
+
+    By default, Kueue reclaims nothing, while Muster reclaims the deserved share.
+    """
     preemption = spec.get("preemption") or {}
     policy = preemption.get("withinClusterQueue", "Never")
     comments = []
@@ -354,8 +357,8 @@ def _limits_of(quotas: list[Json]) -> Json:
     return {limit: {quota["name"]: quota[limit] for quota in quotas if limit in quota} for limit in _LIMITS}
 
 
-def _quotas_by_resource(spec: Json) -> list[Json]:
-    """Return the quotas of all flavors."""
+def _all_quotas(spec: Json) -> list[Json]:
+    """Return the quotas of all flavors in a spec."""
     return _quotas_of(_flavors_of(spec))
 
 
@@ -367,7 +370,7 @@ def _flavors_of(spec: Json) -> list[Json]:
     return [flavor for group in spec.get("resourceGroups") or () for flavor in group.get("flavors") or ()]
 
 
-def _nominal(spec: Json, only_pods: bool = False) -> Amounts:
+def _nominal_quotas(spec: Json, only_pods: bool = False) -> Amounts:
     """Return the nominal quota by resource, summed over all flavors.
 
     Args:
@@ -375,11 +378,11 @@ def _nominal(spec: Json, only_pods: bool = False) -> Amounts:
         only_pods: Whether to return the quota of the resource `pods` only, else the quotas of all other
             resources. Muster's queues do not limit the number of pods by amounts.
     """
-    quotas = _merged(quota for quota in _quotas_by_resource(spec) if (quota["name"] == _PODS) is only_pods)
+    quotas = _merge_quotas(quota for quota in _all_quotas(spec) if (quota["name"] == _PODS) is only_pods)
     return {quota["name"]: quota[_NOMINAL_QUOTA] for quota in quotas}
 
 
-def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
+def _merge_quotas(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool] = all) -> list[Json]:
     """Return the sum of the quotas of each resource.
 
     With the quantifier `all`, the sum has a limit if all quotas of the resource have this limit. With `any`,
@@ -399,7 +402,10 @@ def _merged(quotas: Iterable[Json], quantifier: Callable[[Iterable[bool]], bool]
 
 
 def _sum(amounts: Iterable[Mapping[str, str]]) -> Amounts:
-    """Return the sum by resource. It is in the unit of the amounts if they have the same unit."""
+    """Return the sum by resource.
+
+    If all amounts of a resource have the same unit, the sum has this unit, too.
+    """
     amounts_by_name: defaultdict[str, list[str]] = defaultdict(list)
     for part in amounts:
         for name, amount in part.items():
@@ -441,8 +447,8 @@ class _Workloads:
 
     def __init__(self, others: list[Json], tree: _QuotaTree) -> None:
         self._tree = tree
-        self._workloads = [(obj, self._queue_of(obj)) for obj in others if _makes_pods(obj)]
-        self.are_queued = any(queue for _, queue in self._workloads)
+        self._workloads = [(obj, self._local_queue_of(obj)) for obj in others if _makes_pods(obj)]
+        self.has_queued_object = any(queue for _, queue in self._workloads)
         self._find = find_among(obj for obj, _ in self._workloads)
         self._runtimes = [self._runtime_of(obj) for obj, queue in self._workloads if queue]
 
@@ -452,16 +458,19 @@ class _Workloads:
         name = runtime_named_by(row, obj) if row else None
         return self._find(name) if name else None
 
-    def _queue_of(self, obj: Json) -> str:
-        """Return the LocalQueue of an object. Without a label it is `default` if that exists, as in Kueue."""
+    def _local_queue_of(self, obj: Json) -> str:
+        """Return the LocalQueue of an object.
+
+        As in Kueue, the LocalQueue of an object without a label is `default`, if the namespace has one.
+        """
         default = f"{_namespace_and_name(obj)[0]}/default" if kind_of(obj) else ""
         return _label(obj, keys.KUEUE_QUEUE) or ("default" if default in self._tree.local_queues else "")
 
-    def converted(self) -> Iterator[Migrated]:
+    def convert(self) -> Iterator[Migrated]:
         yield from self._pod_groups()
         for obj, queue in self._workloads:
             is_converted = queue or any(obj is runtime for runtime in self._runtimes)
-            yield self._converted(deepcopy(obj), queue) if is_converted else Migrated([], obj)
+            yield self._convert(deepcopy(obj), queue) if is_converted else Migrated([], obj)
 
     def _pod_groups(self) -> Iterator[Migrated]:
         groups: dict[tuple[str, str], Json] = {}
@@ -475,15 +484,15 @@ class _Workloads:
                 groups[namespace, name] = {**head, "metadata": meta, "spec": {"minMember": int(count or 1)}}
         yield from (Migrated([], group) for group in groups.values())
 
-    def _converted(self, obj: Json, queue: str) -> Migrated:
-        """Return a converted workload. It names Muster's scheduler, its LocalQueue and its priority."""
+    def _convert(self, obj: Json, queue: str) -> Migrated:
+        """Return a converted workload, which names Muster's scheduler, the LocalQueue and the priority."""
         namespace, row, comments = _namespace_and_name(obj)[0], kind_of(obj), list[str]()
         if queue and not _label(obj, keys.KUEUE_QUEUE):
             _set_meta(obj, "labels", keys.LOCAL_QUEUE, queue)
         if group := _pod_group(obj):
             _set_meta(obj, "annotations", keys.GROUP_ANNOTATION, group)
         if row is None or row.runtime is None:
-            comments += _for_muster(obj, self._tree.tolerations(f"{namespace}/{queue}"))
+            comments += _set_pod_fields(obj, self._tree.tolerations(f"{namespace}/{queue}"))
         elif self._runtime_of(obj) is None:
             location = getattr(runtime_named_by(row, obj), "display_name", "its runtime")
             comments.append(f"it needs schedulerName: {_MUSTER} in {location}, or an adopted namespace")
@@ -496,15 +505,15 @@ class _Workloads:
         spark_roles = _fields_of_pods(obj) if obj["kind"] == _SPARK else []  # a pod owns the executors
         for role in spark_roles:
             role["labels"] = {**(role.get("labels") or {}), keys.LOCAL_QUEUE: queue}
-        comments += _without_kueue(obj)
+        comments += _clear_kueue_fields(obj)
         name = f"{obj['kind']} {'/'.join(_namespace_and_name(obj))}"
         return Migrated([f"{name}: {comment}" for comment in dict.fromkeys(comments)], obj)
 
 
-def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
+def _set_pod_fields(obj: Json, tolerations: list[Json]) -> Iterator[str]:
     """Set the scheduler, priority and missing tolerations in the pods of an object.
 
-    Yield replaced schedulers.
+    Yield a comment on each scheduler that was replaced.
     """
     priority = _label(obj, _PRIORITY_LABEL)
     for pods in (*_fields_of_pods(obj), *(template["spec"] for template in _templates(obj))):
@@ -519,10 +528,10 @@ def _for_muster(obj: Json, tolerations: list[Json]) -> Iterator[str]:
             pods["tolerations"] = [*old_ones, *new_ones]
 
 
-def _without_kueue(obj: Json) -> Iterator[str]:
-    """Replace the labels of queues.
+def _clear_kueue_fields(obj: Json) -> Iterator[str]:
+    """Replace Kueue's labels of queues by Muster's, and remove Kueue's `managedBy`.
 
-    Yield comments on Kueue's fields, labels and annotations without effect.
+    Yield comments on removed fields, and on labels and annotations of Kueue that have no effect in Muster.
     """
     for labels in _metadata_maps(obj, "labels", "matchLabels"):
         if keys.KUEUE_QUEUE in labels:
@@ -532,12 +541,12 @@ def _without_kueue(obj: Json) -> Iterator[str]:
             yield f"managedBy: {node.pop('managedBy')} is left out"
     effective_keys = (*_EFFECTIVE_KEYS, *((_POD_GROUP_LABEL, _POD_COUNT) if _pod_group(obj) else ()))
     names = (key for part in _metadata_maps(obj, "labels", "annotations") for key in part)
-    dead_keys = (key for key in names if f"{GROUP}/" in key and key not in effective_keys)
-    yield from (f"{key} has no effect yet" for key in dead_keys)
+    unused_keys = (key for key in names if f"{GROUP}/" in key and key not in effective_keys)
+    yield from (f"{key} has no effect yet" for key in unused_keys)
 
 
 def _mappings(part: Any) -> Iterator[Json]:
-    """Yield a value and all mappings in it. Outer mappings come first."""
+    """Yield the mappings in a value, and the value itself if it is a mapping. Outer mappings come first."""
     if isinstance(part, dict):
         yield part
         part = [*part.values()]

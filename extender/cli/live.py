@@ -1,8 +1,8 @@
 """State of the live cluster, made from objects of the API server, with the rights of the command's user.
 
-Decisions on this state equal those of Muster after a restart. The clock can be advanced to simulate the ends
-of pods. Nothing is written. The state lacks the history of a running Muster: run times of ended groups, and
-failed starts.
+Decisions on this state equal the decisions that Muster would make after a restart. The clock can be advanced
+to simulate the ends of pods. Nothing is written. The state lacks the history of a running Muster: run times
+of ended groups, and failed starts.
 """
 
 import time
@@ -51,7 +51,7 @@ class ClockAdvance(NamedTuple):
     """Result of advancing the clock: the simulated future."""
 
     future: Future
-    is_cut: bool  # whether the simulation limit was reached
+    reached_limit: bool  # whether the simulation limit was reached
 
     @property
     def timestamp(self) -> str:
@@ -98,10 +98,10 @@ class LiveCluster:
         future = Future(snapshot, RunTimes(snapshot).expected_end)
         for _ in range(_MAX_CYCLES):
             if groups <= future.starts.keys() or not future.step():
-                return ClockAdvance(future, is_cut=False)
+                return ClockAdvance(future, reached_limit=False)
             if time.monotonic() > deadline:
                 break
-        return ClockAdvance(future, is_cut=True)
+        return ClockAdvance(future, reached_limit=True)
 
     # ---- reading
 
@@ -174,9 +174,9 @@ class LiveCluster:
         self.ledger.intake.set_quota_namespaces(plan.namespaces)
 
     def _read_jobs(self) -> None:
-        """Read the jobs: a job with a PodGroup by Muster waits as a whole.
+        """Read the jobs. A job whose PodGroup Muster made waits as a whole.
 
-        Jobs also say how many of their pods start together.
+        A job also says how many of its pods start together.
         """
         intake, served_versions = self.ledger.intake, self._served_versions()
         rows = [row for row in WORKLOADS.values() if row.group and row.api_version in served_versions]
@@ -195,7 +195,7 @@ class LiveCluster:
                     intake.set_controller(name, job, managed_job)
 
     def _served_versions(self) -> set[str]:
-        """Return the API groups that are served, with their versions."""
+        """Return the API versions that the cluster serves, such as `batch/v1`."""
         document = self._access.reader.get(resources.API_GROUPS, "", "", dict[str, Any])
         groups = document.get("groups") or ()
         return {version["groupVersion"] for group in groups for version in group.get("versions") or ()}

@@ -35,6 +35,7 @@ def fetch_all(reader: Reader, resource: Resource, namespace: str, names: Sequenc
 
 
 def fetch(reader: Reader, resource: Resource, namespace: str, name: str, kind: type[T]) -> T:
+    """Return an object by name. If it does not exist, the command ends with a hint at similar names."""
     try:
         with _suggest_binding(resource, namespace):
             return reader.get(resource, namespace, name, kind)

@@ -139,12 +139,13 @@ class ObservedJob(NamedTuple):
 
     @property
     def _queue_state(self) -> str:
+        """Return the state of a job that has not started: Held, Starting or Waiting."""
         scheduled = self.podgroup.scheduled if self.podgroup else None
         is_held = self._group_annotations.get(HOLD) == "true"
         if is_held or self.reason in (Reason.HELD, Reason.START_TIMED_OUT):
             return HELD
-        starts = scheduled is not None and scheduled.reason == Verdict.STARTING
-        return Verdict.STARTING if starts else Verdict.WAITING
+        is_starting = scheduled is not None and scheduled.reason == Verdict.STARTING
+        return Verdict.STARTING if is_starting else Verdict.WAITING
 
     @property
     def reason(self) -> str:
@@ -204,7 +205,7 @@ def jobs_of(access: ClusterAccess, evidence: Evidence) -> list[ObservedJob]:
     objects = fetch_all(access.reader, POD_GROUPS, access.namespace, ())
     groups = [msgspec.convert(obj, ObservedGroup) for obj in objects]
     groups_by_name = {(group.namespace, group.name): group for group in groups}
-    for (version, name), podgroups in _podgroups(groups, evidence).items():
+    for (version, name), podgroups in _podgroups_by_kind(groups, evidence).items():
         if (row := job_row(version, name)) is None:
             continue
         listed = _objects_by_uid(access, Resource(f"/apis/{version}", row.plural), may_warn=bool(podgroups))
@@ -236,7 +237,7 @@ def _with_named_group(job: ObservedJob, find: Callable[[str, str], ObservedGroup
     return job._replace(podgroup=find(job.meta.namespace, next(filter(None, map(group_name, templates)), "")))
 
 
-def _podgroups(groups: Iterable[ObservedGroup], evidence: Evidence) -> _GroupsByKind:
+def _podgroups_by_kind(groups: Iterable[ObservedGroup], evidence: Evidence) -> _GroupsByKind:
     """Return the PodGroups with their owners, by apiVersion and kind. Every served kind is a key."""
     served = ((kind, evidence.resource_of_kind(kind)) for kind in job_kinds())
     by_kind: _GroupsByKind = {(resource.version, kind.name): [] for kind, resource in served if resource}
@@ -258,7 +259,7 @@ def _refusal(evidence: Evidence, job: ObservedJob) -> QueueRefusal | None:
         queue = evidence.queue_of_pods(record.namespace, pod.queue, pod.local_queue)
     else:
         queue = evidence.queue_of_object(job.meta, queue_named_by(job.meta))
-    reason, message = evidence.refusal_of(queue)
+    reason, message = evidence.queue_refusal(queue)
     return QueueRefusal(queue, reason, message.text) if message else None
 
 
@@ -307,7 +308,7 @@ def find_job(evidence: Evidence, target: Target) -> ObservedJob:
 
     The command ends if there is no such job, or several.
     """
-    kinds = [kind for kind in job_kinds() if not target.kind or kind.is_called(target.kind)]
+    kinds = [kind for kind in job_kinds() if not target.kind or kind.has_name(target.kind)]
     jobs = [job for kind in kinds if (job := job_of_kind(evidence, kind, target.name))]
     if len(jobs) > 1:
         candidates = " and ".join(job.display_name for job in jobs)

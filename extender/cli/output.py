@@ -67,7 +67,7 @@ def parser_of(kind: Kind) -> Callable[..., Any]:
 
 
 class WholeNumber(click.IntRange):
-    """Whole number as a flag. Its errors have the form of those of `parser_of`."""
+    """Whole number as a flag. Its errors have the same form as the errors of `parser_of`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:

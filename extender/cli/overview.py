@@ -1,6 +1,6 @@
 """Overview for a dashboard on the user's machine, made from watched API objects, with the user's rights.
 
-It shows the statuses that Muster wrote, pods and nodes, and works while Muster is down, too.
+The overview shows pods, nodes, and the statuses that Muster wrote. It also works while Muster is down.
 """
 
 import threading
@@ -33,7 +33,7 @@ from extender.cli.installation import Installation
 from extender.cli.kinds import all_kinds, job_of
 from extender.cli.lookup import ListedObject
 from extender.cli.why.diagnosis import explain_group
-from extender.cli.why.evidence import Evidence, scheduled
+from extender.cli.why.evidence import Evidence, pod_scheduled
 from extender.cli.why.rendering import remedies_of
 from extender.dashboard.source import LastHour
 from extender.domain.explain.observed import (
@@ -112,7 +112,8 @@ class WatchedKind:
 class WatchedReader(Reader):
     """Reader that has copies of watched kinds, and reads other kinds from the API server.
 
-    It watches all namespaces if its user may list them, else one. Each change sets `change_event`.
+    The reader watches all namespaces if its user may list objects in all of them, else one namespace. Each
+    change sets `change_event`.
     """
 
     def __init__(self, access: ClusterAccess, clock: Callable[[], float] = time.monotonic) -> None:
@@ -130,7 +131,7 @@ class WatchedReader(Reader):
         """
         prepare_structs()
         for resource, kind in _KINDS:
-            if (namespace := self._scope(resource)) is None:
+            if (namespace := self._find_scope(resource)) is None:
                 self.unread_kinds.append(resource.plural)
                 continue
             watch = self._watches[resource] = WatchedKind(kind, namespace, self.change_event)
@@ -184,7 +185,8 @@ class WatchedReader(Reader):
             raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
         return super().list(resource, namespace, kind, fields, labels)
 
-    def _scope(self, resource: Resource) -> str | None:
+    def _find_scope(self, resource: Resource) -> str | None:
+        """Return the namespace in which the user may list a kind, empty for all; None if there is none."""
         own_namespaces = () if resource in _CLUSTER_KINDS else (self._access.namespace,)
         for namespace in ("", *filter(None, own_namespaces)):
             with suppress(Forbidden, NotFound):
@@ -209,7 +211,7 @@ class ObservedSource:
         self._access, self._clock, self._max_silence = access, clock, max_silence
         self._reader = WatchedReader(access)
         self._requests, self._kinds = RequestSums(), all_kinds()
-        self._last = Overview("0", "")
+        self._latest = Overview("0", "")
         self.shares, self.usages = LastHour(), LastHour()
         self._lock = Lock()
         self._thread: Thread | None = None
@@ -227,7 +229,7 @@ class ObservedSource:
                 self._renew()
                 self._thread = Thread(target=self._renew_until_stopped, name="overview", daemon=True)
                 self._thread.start()
-        return self._last
+        return self._latest
 
     def stop(self) -> None:
         self._stop_event.set()
@@ -248,11 +250,12 @@ class ObservedSource:
                 self._reader.change_event.wait(_LEASE_PERIOD)
 
     def _renew(self) -> None:
+        """Make a new overview, and store it if its contents have changed."""
         self._reader.change_event.clear()
         now = self._clock()
         overview = self._observed_overview(self._overdue_renewal(now))
-        if replace(overview, version=self._last.version, at=self._last.at) != self._last:
-            self._last = replace(overview, version=f"{now:.3f}", at=timestamp_at(now))
+        if replace(overview, version=self._latest.version, at=self._latest.at) != self._latest:
+            self._latest = replace(overview, version=f"{now:.3f}", at=timestamp_at(now))
         if self.shares.is_due(now):
             shares = {queue.name: queue.share for queue in overview.queues if queue.share is not None}
             self.shares.record(shares, now)
@@ -270,12 +273,12 @@ class ObservedSource:
         scopes = (reader.scope(resource) for resource in (kube.POD_GROUPS, kube.PODS))
         groups, pods = (reader.watched(resource) for resource in (kube.POD_GROUPS, kube.PODS))
         self._requests.forget_all_but(pods)
-        members: defaultdict[str, list[Pod]] = defaultdict(list)
+        members_by_group: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
             if name := group_name(pod):
-                members[f"{pod.metadata.namespace}/{name}"].append(pod)
+                members_by_group[f"{pod.metadata.namespace}/{name}"].append(pod)
         summaries = [
-            _summary(evidence, group, members[group.key], self._requests, self._kinds)
+            _summary(evidence, group, members_by_group[group.key], self._requests, self._kinds)
             for group in sorted(groups, key=lambda group: group.key)
         ]
         notes = [f"You may not list {plural}: they are not shown." for plural in reader.unread_kinds]
@@ -368,14 +371,14 @@ class ObservedSource:
 def _summary(
     evidence: Evidence, group: ObservedGroup, members: Sequence[Pod], requests: RequestSums, kinds: Kinds
 ) -> GroupSummary:
-    name = evidence.queue_of(group)
-    queue, is_job = evidence.queue(name), job_of(group.controller, kinds) is not None
+    queue_name = evidence.queue_of(group)
+    queue, is_job = evidence.queue(queue_name), job_of(group.controller, kinds) is not None
     pending_count = queue.counts["pending"] if queue else 0
-    return group_summary(group, name, members, pending_count, requests, is_job)
+    return group_summary(group, queue_name, members, pending_count, requests, is_job)
 
 
 def _member(pod: Pod) -> MemberSummary:
-    node, condition = pod.spec.node_name, scheduled(pod)
+    node, condition = pod.spec.node_name, pod_scheduled(pod)
     message = "" if node else condition.message
     return MemberSummary(pod.metadata.name, pod.status.phase, node, "Bound" if node else "", message)
 

@@ -119,26 +119,26 @@ pg.name, pg.hidden = "pg", True
 @_target_argument
 @out.dry_run_flag
 @access_flags
-def hold(targets: list[Target], **rest: Any) -> None:
+def hold(targets: list[Target], **flags: Any) -> None:
     """Hold groups: they do not start.
 
     Running groups continue, without further members. NAME may be a group, or a pod or workload of it, as for
     `muster why`.
     """
-    _change(targets, GROUP_PATCHES["hold"], "held", **rest)
+    _change(targets, GROUP_PATCHES["hold"], "held", **flags)
 
 
 @click.command("resume")
 @_target_argument
 @out.dry_run_flag
 @access_flags
-def resume(targets: list[Target], **rest: Any) -> None:
+def resume(targets: list[Target], **flags: Any) -> None:
     """Resume groups that were held.
 
     Groups whose starts timed out too often (StartTimedOut) resume as well. NAME may be a group, or a pod or
     workload of it, as for `muster why`.
     """
-    _change(targets, GROUP_PATCHES["resume"], "resumed", **rest)
+    _change(targets, GROUP_PATCHES["resume"], "resumed", **flags)
 
 
 def _change(targets: list[Target], patch: Patch, participle: str, dry_run: str, **flags: Any) -> None:

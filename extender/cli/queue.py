@@ -95,7 +95,7 @@ def _row(queue: "ObservedQueue") -> tuple[object, ...]:
 
 
 def _borrowed_text(status: QueueStatus) -> str:
-    """Return the borrowed amounts, with those of flavors, such as `cpu 4; h100: nvidia.com/gpu 8`."""
+    """Return the borrowed amounts, also by flavor, such as `cpu 4; h100: nvidia.com/gpu 8`."""
     flavors = [f"{each.name}: {out.amounts(each.borrowed)}" for each in status.flavors or () if each.borrowed]
     return "; ".join([*([out.amounts(status.borrowed)] if status.borrowed else []), *flavors]) or out.NOTHING
 
@@ -183,7 +183,7 @@ def hold_queues(names: tuple[str, ...], drain: bool, **flags: Any) -> None:
     They still accept new groups, which wait.
     """
     action, participle = ("drain", "draining") if drain else ("hold", "held")
-    _stop(names, action, participle, **flags)
+    _patch_queues(names, action, participle, **flags)
 
 
 @queue.command("resume")
@@ -192,10 +192,10 @@ def hold_queues(names: tuple[str, ...], drain: bool, **flags: Any) -> None:
 @access_flags
 def resume_queues(names: tuple[str, ...], **flags: Any) -> None:
     """Resume queues: they admit groups again."""
-    _stop(names, "resume", "resumed", **flags)
+    _patch_queues(names, "resume", "resumed", **flags)
 
 
-def _stop(names: tuple[str, ...], action: str, participle: str, dry_run: str, **flags: Any) -> None:
+def _patch_queues(names: tuple[str, ...], action: str, participle: str, dry_run: str, **flags: Any) -> None:
     with open_access(Flags(**flags)) as access:
         for name in names:
             queue_spec.update_spec(access, name, QUEUE_PATCHES[action]["spec"], dry_run)
@@ -210,24 +210,24 @@ def _stop(names: tuple[str, ...], action: str, participle: str, dry_run: str, **
 @out.dry_run_flag
 @access_flags
 def operate_queue(
-    name: str, action: str | None, wait: bool, timeout: Timeout, dry_run: str, **rest: Any
+    name: str, action: str | None, wait: bool, timeout: Timeout, dry_run: str, **options: Any
 ) -> None:
     """Open, close or update a queue.
 
     --action update takes the flags of `muster queue update`.
     """
-    spec = queue_spec.pop_spec(rest)
+    spec = queue_spec.pop_spec(options)
     if not action:
         raise click.UsageError(f"--action: required value: one of {_ACTIONS}")
     if action in _STATE_BY_ACTION:
-        _change_states((name,), _STATE_BY_ACTION[action], wait, timeout, dry_run, **rest)
+        _change_states((name,), _STATE_BY_ACTION[action], wait, timeout, dry_run, **options)
     elif action != "update":
         raise click.UsageError(f"--action: invalid value {action!r}: must be one of {_ACTIONS}")
     elif not spec:
         rule = "with --action update, a number from 1 to 65535"
         raise click.UsageError(f"--weight: required value: {rule}")
     else:
-        with open_access(Flags(**rest)) as access:
+        with open_access(Flags(**options)) as access:
             queue_spec.update_spec(access, name, spec, dry_run)
         out.show_done(name, "updated", dry_run)
 

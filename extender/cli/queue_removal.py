@@ -181,7 +181,7 @@ class Removal:
     def _queue_if_empty(self, queue_state: WatchedQueue) -> ObservedQueue | None:
         """Return the queue if it is Closed.
 
-        Otherwise delete its groups, also those created in the meantime.
+        Otherwise delete its groups, including groups that were created in the meantime.
         """
         for group in Evidence(self._access, "").groups_in(self._name):
             if group.metadata.uid in self._deleted_uids:

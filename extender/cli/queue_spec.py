@@ -11,7 +11,7 @@ import click
 
 from extender.api.keys import ROOT_QUEUE
 from extender.api.objects.base import merged
-from extender.api.setting_kinds import Kind, passing
+from extender.api.setting_kinds import Kind, text_reader
 from extender.api.units import BadQuantity, as_seconds, intended_name, rounded_up
 from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
 from extender.cli.completion import complete_queue
@@ -104,11 +104,11 @@ def _read_count(text: str) -> tuple[str, int | None]:
 
 def _factor_parser(minimum: int, maximum: int) -> Callable[..., Any]:
     rule = f"a number from {minimum} to {maximum}, such as 1.5"
-    read = passing(lambda text: minimum * 1000 <= rounded_up(text, 1000) <= maximum * 1000)
+    read = text_reader(lambda text: minimum * 1000 <= rounded_up(text, 1000) <= maximum * 1000)
     return parser_of(Kind(rule, read))
 
 
-_DURATION = Kind("a duration such as 90s, 10m or 1h30m", passing(lambda text: as_seconds(text) >= 0))
+_DURATION = Kind("a duration such as 90s, 10m or 1h30m", text_reader(lambda text: as_seconds(text) >= 0))
 
 
 def _list_kind(allowed_names: Sequence[str]) -> Kind:
@@ -169,7 +169,7 @@ class _Flag(NamedTuple):
         return click.Option(self.names.split(), help=self.help, **_option_arguments(schema))
 
 
-def _preemption(name: str, help: str, field: str = "") -> _Flag:
+def _preemption_flag(name: str, help: str, field: str = "") -> _Flag:
     """Return the flag of a field of spec.preemption."""
     flag = _Flag(f"--preemption-{name}", help)
     return flag._replace(field=f"preemption.{field or _Flag(f'--{name}', help).path[0]}")
@@ -207,21 +207,21 @@ _FLAGS = (
     _Flag("--reserve-after", "The wait of a group before nodes are reserved for it."),
     _Flag("--start-timeout", "The time limit of a suspended job from its admission until all its pods run."),
     _Flag("--max-run-time", "The run time limit of jobs that wait suspended."),
-    _preemption("after", "The wait of a group before other groups are evicted for it."),
-    _preemption("at-most", "The maximum wait before an eviction, whatever work is lost by it."),
-    _preemption("patience", "The factor on the need of a group: the product must exceed the lost work."),
-    _preemption("min-runtime", "The minimum run time of its groups before they may be evicted."),
-    _preemption("honour", "The protections that reclaim from the queue respects."),
-    _preemption("max-grace-period", "The maximum grace period of its evicted pods."),
-    _preemption("within-queue", "Whether its groups preempt groups of the same queue."),
-    _preemption("unmanaged", "Whether its groups preempt pods that Muster does not manage."),
-    _preemption(
+    _preemption_flag("after", "The wait of a group before other groups are evicted for it."),
+    _preemption_flag("at-most", "The maximum wait before an eviction, whatever work is lost by it."),
+    _preemption_flag("patience", "The factor on the need of a group: the product must exceed the lost work."),
+    _preemption_flag("min-runtime", "The minimum run time of its groups before they may be evicted."),
+    _preemption_flag("honour", "The protections that reclaim from the queue respects."),
+    _preemption_flag("max-grace-period", "The maximum grace period of its evicted pods."),
+    _preemption_flag("within-queue", "Whether its groups preempt groups of the same queue."),
+    _preemption_flag("unmanaged", "Whether its groups preempt pods that Muster does not manage."),
+    _preemption_flag(
         "borrow-within-cohort",
         "Whether its groups preempt others above the deserved share.",
         "borrowWithinCohort.policy",
     ),
-    _preemption("consolidation", "Whether its groups are moved for others, and others for them."),
-    _preemption(
+    _preemption_flag("consolidation", "Whether its groups are moved for others, and others for them."),
+    _preemption_flag(
         "max-priority-threshold",
         "The highest priority of groups that borrow-within-cohort preempts.",
         "borrowWithinCohort.maxPriorityThreshold",
@@ -294,14 +294,14 @@ timeout_flag = click.option(
 @dry_run_flag
 @result_flag
 @access_flags
-def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> None:
+def create_queue(name: str, dry_run: str, output: str | None, **options: Any) -> None:
     """Create a queue.
 
     Fields without a flag have the API server's defaults: weight 1, Open.
     """
     from extender.kube.resources import QUEUES
 
-    spec = pop_spec(rest)
+    spec = pop_spec(options)
     # A new queue has no amounts to remove.
     for flag in _FLAGS:
         value: Any = spec
@@ -311,7 +311,7 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
             raise click.UsageError(f"--{flag.name}: invalid value NAME-: must be {_AMOUNTS} in a new queue")
     queue: Json = {"apiVersion": QUEUES.version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
     if dry_run != CLIENT:
-        with open_access(Flags(**rest)) as access:
+        with open_access(Flags(**options)) as access:
             is_dry_run = dry_run == SERVER
             queue = access.editor.create(QUEUES, "", queue, is_dry_run)
             if spec.get("state") != "Open":  # the default of new queues
@@ -325,16 +325,16 @@ def create_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> No
 @dry_run_flag
 @result_flag
 @access_flags
-def update_queue(name: str, dry_run: str, output: str | None, **rest: Any) -> None:
+def update_queue(name: str, dry_run: str, output: str | None, **options: Any) -> None:
     """Change the given fields of a queue.
 
     `--capability cpu-` removes the limit of cpu.
     """
-    spec = pop_spec(rest)
+    spec = pop_spec(options)
     if not spec:
         flags = ", ".join(f"--{flag.name}" for flag in _FLAGS)
         raise click.UsageError(f"nothing to change: give at least one of {flags}")
-    with open_access(Flags(**rest)) as access:
+    with open_access(Flags(**options)) as access:
         changed_queue = update_spec(access, name, spec, dry_run)
     show_result(changed_queue, "updated", output, dry_run)
 

@@ -17,7 +17,7 @@ import click
 
 from extender.api.configuration import Configuration, InvalidConfiguration
 from extender.api.keys import GPU
-from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, passing, within
+from extender.api.setting_kinds import ADDRESS, Address, Kind, duration, text_reader, within
 from extender.api.units import as_duration, rounded_up
 from extender.cli.output import InvalidContent, WholeNumber, parser_of
 from extender.shipped import EXAMPLE
@@ -36,8 +36,8 @@ Default = tuple[str | int | None, str]
 # ---- flags that muster simulate has, too: files and nodes
 
 
-_is_positive = passing(lambda text: rounded_up(text, 1000) > 0)
-_QUANTITY_KIND = Kind("a quantity above 0, such as 500m, 4 or 16Gi", _is_positive)
+_read_positive = text_reader(lambda text: rounded_up(text, 1000) > 0)
+_QUANTITY_KIND = Kind("a quantity above 0, such as 500m, 4 or 16Gi", _read_positive)
 _MAX_NODES = 5000
 
 

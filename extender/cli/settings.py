@@ -81,7 +81,7 @@ def resolve(*sources: Source) -> Configuration:
     faults: list[str] = []
     for setting in SETTINGS:
         given = settings.get(setting.field)
-        if given and given.value != setting.written(setting.default):  # an empty default is valid
+        if given and given.value != setting.file_form(setting.default):  # an empty default is valid
             try:
                 values[setting.field] = _read(setting, given.value)
             except ValueError:
@@ -116,9 +116,10 @@ def _read(setting: Setting, value: Any) -> Any:
 
 
 def shown_default(setting: Setting) -> str:
+    """Return the default of a setting for help texts."""
     if setting.repeatable:
-        return ", ".join(setting.written(setting.default)) or "none"
-    return setting.unset or str(setting.written(setting.default)) or "none"
+        return ", ".join(setting.file_form(setting.default)) or "none"
+    return setting.unset or str(setting.file_form(setting.default)) or "none"
 
 
 def _serve(config: Path | None, **flags: Any) -> None:

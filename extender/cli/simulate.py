@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from extender.api.setting_kinds import Kind, passing, within
+from extender.api.setting_kinds import Kind, text_reader, within
 from extender.cli.access import Flags, access_flags
 from extender.cli.output import InvalidContent, WholeNumber, output_flag, parser_of
 from extender.cli.run import INTERRUPTED, NEVER_STARTED, files_flag, half_life_flag, node_flags
 
-_is_svg_file = passing(lambda name: Path(name).suffix.lower() in ("", ".svg"))
-_CHART_KIND = Kind("an SVG file, such as chart.svg", _is_svg_file)
+_read_svg_name = text_reader(lambda name: Path(name).suffix.lower() in ("", ".svg"))
+_CHART_KIND = Kind("an SVG file, such as chart.svg", _read_svg_name)
 _SOURCE_OPTIONS = ("from_dump", "files", "traces", "synthetic", "synthetic_jobs")
 _SECONDS_KIND = Kind("a number of seconds from 0 to 1000000000, such as 90", within(float, "0", "1e9"))
 

@@ -67,6 +67,7 @@ _INDENT = "  "
 
 
 def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str) -> None:
+    """Show the decisions that would follow from the changes in `texts`."""
     try:
         terms = suppositions(texts)
     except BadTerm as fault:
@@ -217,9 +218,9 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
 
 
 def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
-    """Return the manifests together with the objects in the cluster that they refer to.
+    """Return the manifests together with the objects in the cluster to which manifests can refer.
 
-    These objects are namespaces, priority classes, queues, LocalQueues and quotas.
+    These kinds of objects are namespaces, priority classes, queues and LocalQueues.
 
     Raises:
         InvalidManifests: A namespace does not exist.
@@ -380,10 +381,11 @@ def _evicted_names(live: LiveCluster, victims: Sequence[ReclaimVictim]) -> list[
 
 
 def _start_of(
-    live: LiveCluster, clock_advance: ClockAdvance, start: PlannedStart, titles: Mapping[GroupKey, str]
+    live: LiveCluster, advance: ClockAdvance, start: PlannedStart, titles: Mapping[GroupKey, str]
 ) -> PlannedStart:
+    """Return a planned start, completed by the result of the simulation."""
     key = GroupKey(start.group)
-    future = clock_advance.future
+    future = advance.future
     if (started_at := future.starts.get(key)) is not None:
         after, at = round(started_at - future.began_at), future.snapshot.timestamp(started_at)
         if not after:
@@ -392,17 +394,17 @@ def _start_of(
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless_groups
     # Without a complete simulation, search no remedy, because the group might start later anyway.
-    answer = explain_group(decisions, key, work=0) if clock_advance.is_cut else explain_group(decisions, key)
+    answer = explain_group(decisions, key, work=0) if advance.reached_limit else explain_group(decisions, key)
     if answer is None:
         return replace(start, start=UNKNOWN)
-    may_end = answer.reason in REASONS_ENDED_BY_OTHERS and (clock_advance.is_cut or bool(endless))
-    holders = [holder for holder in answer.holders if may_end and holder.group in endless]
+    may_start = answer.reason in REASONS_ENDED_BY_OTHERS and (advance.reached_limit or bool(endless))
+    holders = [holder for holder in answer.holders if may_start and holder.group in endless]
     return replace(
         start,
-        start=UNKNOWN if may_end else NEVER,
+        start=UNKNOWN if may_start else NEVER,
         reason=answer.reason,
         detail=answer.message,
-        not_before=clock_advance.timestamp if may_end and clock_advance.is_cut else "",
+        not_before=advance.timestamp if may_start and advance.reached_limit else "",
         endless=[titles.get(holder.group, holder.called) for holder in holders],
         remedy=answer.change.sentence if answer.change else "",
     )

@@ -55,7 +55,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         record = self._ledger.pods.get(uid)
         if (
             record is None
-            or not (record.auto and record.group)
+            or not (record.is_auto and record.group)
             or not (record.is_waiting or (record.holds_capacity and not record.deleting))
         ):
             return self._forget(uid)  # the pod has ended, or names its group itself
@@ -166,4 +166,4 @@ class AutoPodGroupsController(Controller[GroupKey]):
 
     def _unnamed_members(self, key: GroupKey) -> list[PodRecord]:
         """Return the members of a group that name no group themselves."""
-        return [pod for pod in self._ledger.groups.members(key) if pod.auto]
+        return [pod for pod in self._ledger.groups.members(key) if pod.is_auto]

@@ -168,10 +168,10 @@ def reported_status(group: PodGroup) -> ReportedStatus:
         whole_count=markers.whole_members(stood_whole, group.metadata.uid) if stood_whole else None,
         member_counts=(status.running, status.succeeded, status.failed),
         queue_uid=recorded_queue(group.metadata),
-        is_admitted=markers.records_admitted(group.metadata),
+        is_admitted=markers.has_admitted_record(group.metadata),
         timeout_count=markers.recorded_timeouts(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
-        lost_seconds=markers.recorded_lost(group.metadata),
+        lost_seconds=markers.recorded_lost_work(group.metadata),
         is_full=markers.leaves_no_space(group.metadata.annotations or {}),
     )
 
@@ -188,12 +188,12 @@ def patch_of(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     annotations: dict[str, str | None] = {}  # None removes an annotation
     if report.queue_uid:
         annotations.update(entry_annotation(report.queue_uid, uid))
-    if report.is_admitted is not markers.records_admitted(group.metadata):
+    if report.is_admitted is not markers.has_admitted_record(group.metadata):
         annotations.update(markers.admitted_record(uid, report.is_admitted))
     if report.timeout_count != markers.recorded_timeouts(group.metadata):
         annotations[START_TIMEOUTS] = str(report.timeout_count) if report.timeout_count else None
-    if report.lost_seconds != markers.recorded_lost(group.metadata):
-        annotations.update(markers.lost_record(uid, report.lost_seconds))
+    if report.lost_seconds != markers.recorded_lost_work(group.metadata):
+        annotations.update(markers.lost_work_record(uid, report.lost_seconds))
     meta_fields = {"annotations": annotations} if annotations else {}
     waiting: dict[str, Any] | None = None  # null removes the field
     if report.waiting is not None:  # name all fields, since a merge patch keeps unnamed fields
@@ -472,7 +472,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if timeouts is not None and timeouts != record.start_timeouts:
             annotations[START_TIMEOUTS] = str(timeouts) if timeouts else None
         if lost_work > record.lost_work:
-            annotations.update(markers.lost_record(record.uid, lost_work))
+            annotations.update(markers.lost_work_record(record.uid, lost_work))
         if annotations:
             kind, annotate = GROUP_KINDS[record.origin], self._cluster.record_on_group
             self.write(key, partial(annotate, kind, record.namespace, record.name, record.uid, annotations))

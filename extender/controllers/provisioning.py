@@ -330,7 +330,7 @@ def wanted_request(
 
     None means that no such member exists, or that the members need too many different pod sets.
     """
-    pods = [pod for pod in members if pod.is_waiting and not pod.foreign_gates]
+    pods = [pod for pod in members if pod.is_waiting and not pod.has_foreign_gates]
     pods.sort(key=attrgetter("order"))
     counts, first_pods = Counter(pod.shape for pod in pods), {pod.shape: pod for pod in reversed(pods)}
     if not 0 < len(counts) <= MAX_POD_SETS:

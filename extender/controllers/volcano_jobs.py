@@ -38,7 +38,7 @@ from extender.volcano.admission import with_defaults
 from extender.volcano.plan import JobView, Plan, PodToCreate, Remark, plan
 from extender.volcano.plugins import SECRET_RECORD, secret_name
 from extender.volcano.pods import JobPod, group_name
-from extender.volcano.policies import JobRequest, replaced_in_time, request_for_lost_pod
+from extender.volcano.policies import JobRequest, outdated_requests, request_for_lost_pod
 from extender.volcano.states import ACTIVE_PHASES, phase_of
 
 log = logger(__name__)
@@ -190,7 +190,7 @@ class VolcanoJobsController(RecordingController[Uid]):
         if pending is not None and self.copies.obeyed_uids.get(Uid(job.metadata.uid)) != pending.command:
             text = f"a Command asked for {pending.action}"
             return JobRequest(pending.action, reason="CommandIssued", message=text)
-        for lost in replaced_in_time(memory.lost_requests.copy().values(), pods, now):
+        for lost in outdated_requests(memory.lost_requests.copy().values(), pods, now):
             del memory.lost_requests[lost.pod]
         return min(memory.lost_requests.copy().values(), key=lambda lost: lost.at, default=None)
 

@@ -325,7 +325,7 @@ def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
     if isinstance(offspring.spec, Mapping):
         path = offspring.spec.get("template")
         return [(path, Required(_template(), _PURPOSE))] if path else []
-    if offspring.optional:
+    if offspring.is_optional:
         part = {"metadata": metadata(), "spec": {**spec_of(PODS), "containers": [ANY]}}
         return [(offspring.template, part)]
     if offspring.kind == POD:

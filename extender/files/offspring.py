@@ -73,7 +73,7 @@ def children_of(owner: Json, find: Find) -> Iterator[Json]:
     """Yield the children of a workload.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     return _with_times_of(owner, making.children(with_runtime_of(owner, find)))
 
@@ -82,7 +82,7 @@ def pods_at(job: Json, indexes: Iterable[int]) -> Iterator[Json]:
     """Yield the pods of a Job with these indexes.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     return _with_times_of(job, making.children_at(job, indexes))
 
@@ -127,7 +127,7 @@ def compare_offspring(owner: Json, owned: list[Json], find: Find) -> ComparedOff
     Ended objects stay, and count as existing. Of surplus pods, the pods on nodes and the older pods stay.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     desired, existing = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner, find):

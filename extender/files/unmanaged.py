@@ -81,7 +81,7 @@ def record_of(obj: Json) -> JobRecord:
     """Return the record of an object, with its runtime if its kind has a runtime.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     kind = JobKind(obj["apiVersion"], obj["kind"])
     return job_record(kind, msgspec.convert(obj, AnyJob), WORKLOADS, Shapes(), SCHEDULERS, auto_groups=True)

@@ -15,7 +15,7 @@ from extender.kube.connection import Connection
 from extender.kube.writers import Poller
 from extender.web.listen import Identity
 from extender.web.side import Check, WebhookServer
-from extender.webhooks.latest import MAX_WAITING_REVIEWS, Latest, LookUps, Sources, access_reviews
+from extender.webhooks.latest import MAX_WAITING_REVIEWS, LatestQueues, LookUps, Sources, access_reviews
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules
 
@@ -56,7 +56,7 @@ class Webhooks:
             LookUps(api.local_queue, waiting_slots=waiting).find,
             LookUps(api.namespace, waiting_slots=waiting).find,
         )
-        latest, may_use = partial(Latest, ledger, sources), access_reviews(api)
+        latest, may_use = partial(LatestQueues, ledger, sources), access_reviews(api)
         schedulers, depth = configuration.scheduler_names, configuration.max_queue_depth
         gated = configuration.view_listen is None
         rules = AdmissionRules(ledger, latest, may_use, schedulers, depth, runs_volcano_jobs, has_gates=gated)

@@ -336,7 +336,7 @@ def refuse_web_pages(origin: str | None, host: str) -> None:
 
 
 def is_loopback(name: str) -> bool:
-    return Address(name, 0).on_loopback
+    return Address(name, 0).is_on_loopback
 
 
 @lru_cache(64)  # each caller sends the same host every time

@@ -67,30 +67,30 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 
     """Return lines with aligned cells, below a heading. The last `right` columns are right-aligned."""
     cells = [tuple(head), *(tuple(map(on_one_line, row)) for row in rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    first = len(widths) - right
+    first_right = len(widths) - right
 
     def padded(number: int, cell: str) -> str:
         gap = " " * (widths[number] - cell_len(cell))
-        return cell + gap if number < first else gap + cell
+        return cell + gap if number < first_right else gap + cell
 
     return [_GAP.join(padded(number, cell) for number, cell in enumerate(row)).rstrip() for row in cells]
 
 
-def shortened(name: str, width: int, unicode: bool) -> str:
+def shortened(name: str, width: int, has_unicode: bool) -> str:
     """Return a name without its middle if it is too long. The end of a name is often the distinct part."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
-    return f"{name[: width - 1 - tail]}{'…' if unicode else '~'}{name[-tail:] if tail else ''}"
+    return f"{name[: width - 1 - tail]}{'…' if has_unicode else '~'}{name[-tail:] if tail else ''}"
 
 
 def shows_unicode(stream: TextIO) -> bool:
     return (stream.encoding or "ascii").lower().startswith("utf")
 
 
-def bar(part: float, length: int, unicode: bool) -> tuple[str, str]:
+def bar(part: float, length: int, has_unicode: bool) -> tuple[str, str]:
     """Return the full and the empty part of a bar of `length` characters. `part` is from 0 to 1."""
-    full, empty = ("█", "░") if unicode else ("#", ".")
+    full, empty = ("█", "░") if has_unicode else ("#", ".")
     filled = min(length, round(part * length))
     return full * filled, empty * (length - filled)
 

@@ -1,7 +1,7 @@
 """Admission of Volcano Jobs: defaults and refusals.
 
-These are rules of Volcano (volcano.sh/docs, VolcanoJob) that Volcano's schema does not check. The gang is
-checked for every job; everything else is checked only if Muster runs the jobs.
+The rules are Volcano's (volcano.sh/docs, VolcanoJob), as far as Volcano's schema does not check them. The
+gang is checked for every job; everything else is checked only if Muster runs the jobs.
 """
 
 import re
@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api.keys import DEFAULT_QUEUE
-from extender.api.objects.base import Operation, added
+from extender.api.objects.base import Operation, addition
 from extender.api.objects.volcano import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobSpec
 from extender.api.units import as_seconds, may_be_name
 from extender.api.workloads.operators import excess_fields
@@ -72,19 +72,19 @@ def job_defaults(job: VolcanoJob, scheduler: str) -> list[Operation]:
 
     `minAvailable` of a task is left out, too, so that its default follows later changes of the replicas.
     """
-    spec, complete = job.spec, with_defaults(job).spec
+    spec, complete_spec = job.spec, with_defaults(job).spec
     defaults = {
         "schedulerName": "" if spec.scheduler_name else scheduler,
-        "maxRetry": 0 if spec.max_retry else complete.max_retry,
-        "minAvailable": 0 if spec.min_available else complete.min_available,
+        "maxRetry": 0 if spec.max_retry else complete_spec.max_retry,
+        "minAvailable": 0 if spec.min_available else complete_spec.min_available,
     }
-    patch = [added(("spec", name), value) for name, value in defaults.items() if value]
+    patch = [addition(("spec", name), value) for name, value in defaults.items() if value]
     for index, (name, task) in enumerate(zip(_task_names(spec.tasks), spec.tasks, strict=True)):
         if not task.name:
-            patch.append(added(("spec", "tasks", index, "name"), name))
+            patch.append(addition(("spec", "tasks", index, "name"), name))
     listed_plugins = spec.plugins or {}
     implied_plugins = (plugin.name for plugin in plugins_of(job).plugins if plugin.name not in listed_plugins)
-    return [*patch, *(added(("spec", "plugins", name), []) for name in implied_plugins)]
+    return [*patch, *(addition(("spec", "plugins", name), []) for name in implied_plugins)]
 
 
 def review_new(job: VolcanoJob) -> list[Fault]:
@@ -103,8 +103,8 @@ def _excesses(job: VolcanoJob) -> Iterator[tuple[str, str]]:
     """Yield the fields with too many entries, with a message."""
     spec = job.spec
     all_policies = [spec.policies, *(task.policies for task in spec.tasks)]
-    policies = sum(len(listed or ()) for listed in all_policies)
-    return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policies)
+    policy_count = sum(len(each or ()) for each in all_policies)
+    return excess_fields([task.template for task in spec.tasks], spec.volumes or (), policy_count)
 
 
 def review_gang(spec: VolcanoJobSpec) -> list[Fault]:
@@ -141,6 +141,7 @@ def job_warnings(job: VolcanoJob) -> list[str]:
 
 
 def _faults(job: VolcanoJob) -> Iterator[Fault]:
+    """Yield the faults of a new job whose tasks all have names."""
     spec = job.spec
     yield from _name_faults(job)
     yield from _gang_faults(spec)
@@ -323,6 +324,7 @@ def _task_names(tasks: Iterable[TaskSpec]) -> list[str]:
 
 
 def _with_names(job: VolcanoJob) -> VolcanoJob:
+    """Return the job with default names for its unnamed tasks."""
     pairs = zip(_task_names(job.spec.tasks), job.spec.tasks, strict=True)
     tasks = [replace(task, name=name) for name, task in pairs]
     return replace(job, spec=replace(job.spec, tasks=tasks))

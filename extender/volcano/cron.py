@@ -133,7 +133,7 @@ def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active_jobs: Sequence[Vol
     """
     old_status = cron.status
     scheduled_times = [(job.metadata.annotations or {}).get(SCHEDULED_AT) for job in jobs]
-    succeeded = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
+    end_times = [job.status.state.last_transition_time for job in jobs if _phase(job) is JobPhase.COMPLETED]
     references = [
         ActiveJob(JOB_VERSION, "Job", job.metadata.name, job.metadata.namespace, job.metadata.uid)
         for job in sorted(active_jobs, key=_creation_order)
@@ -141,7 +141,7 @@ def _status(cron: CronJob, jobs: Sequence[VolcanoJob], active_jobs: Sequence[Vol
     return CronJobStatus(
         active=references or None,
         last_schedule_time=_newest_timestamp(old_status.last_schedule_time, *scheduled_times),
-        last_successful_time=_newest_timestamp(old_status.last_successful_time, *succeeded),
+        last_successful_time=_newest_timestamp(old_status.last_successful_time, *end_times),
     )
 
 
@@ -166,7 +166,7 @@ def _settled_until(cron: CronJob, status: CronJobStatus, now: float) -> float:
     return last_handled if deadline is None else max(last_handled, now - deadline)
 
 
-def _job(cron: CronJob, at: float, scheduled: str) -> Json:
+def _job(cron: CronJob, at: float, timestamp: str) -> Json:
     """Return the Job for a scheduled time."""
     meta, template = cron.metadata, cron.spec.job_template
     # The right of the author is recorded on the CronJob, not in its template, which any author may write.
@@ -178,7 +178,7 @@ def _job(cron: CronJob, at: float, scheduled: str) -> Json:
         "name": f"{meta.name}-{int(at) // 60}",
         "namespace": meta.namespace,
         "labels": template.metadata.labels or {},
-        "annotations": {**annotations, SCHEDULED_AT: scheduled},
+        "annotations": {**annotations, SCHEDULED_AT: timestamp},
         "ownerReferences": [{**owner, "controller": True}],
     }
     return {"apiVersion": JOB_VERSION, "kind": "Job", "metadata": metadata, "spec": template.spec}

@@ -33,7 +33,7 @@ from extender.volcano.states import (
     with_counts,
 )
 
-MAX_NAMED = 3
+MAX_NAMED = 3  # most missing claims, or pods with other owners, that one report names
 
 
 class PodToCreate(NamedTuple):
@@ -176,7 +176,7 @@ def plan(view: JobView) -> Plan:
     pods_to_delete = _pods_to_delete(view, requested_status, request)
     status = with_counts(requested_status, job, view.pods, pods_to_delete)
     if phase_of(requested_status.state.phase) is phase_of(initial.state.phase):
-        status = _implied_status(view, status, deletes=bool(pods_to_delete))
+        status = _implied_status(view, status, deletes_pods=bool(pods_to_delete))
     ends_at = _removal_time(job, status)
     missing_objects = _missing_objects(view, status)
     due_times = [at for at in (due_at, ends_at) if at is not None]
@@ -243,19 +243,19 @@ def _requested_status(view: JobView, status: JobStatus, request: JobRequest) -> 
 
 def _pods_to_delete(view: JobView, status: JobStatus, request: JobRequest) -> list[JobPod]:
     """Return the pods that have to be deleted in this phase."""
-    remaining, phase = [pod for pod in view.pods if not pod.is_deleting], phase_of(status.state.phase)
-    unfinished = [pod for pod in remaining if not pod.is_finished]
+    remaining_pods, phase = [pod for pod in view.pods if not pod.is_deleting], phase_of(status.state.phase)
+    unfinished_pods = [pod for pod in remaining_pods if not pod.is_finished]
     if phase not in ACTIVE_PHASES:
-        return unfinished
+        return unfinished_pods
     if not view.may_have_pods:
-        return remaining
+        return remaining_pods
     if phase is JobPhase.RESTARTING:
-        return _pods_to_restart(view.job, status, request, remaining, unfinished)
-    replicas = {task.name: task.replicas for task in view.job.spec.tasks}
+        return _pods_to_restart(view.job, status, request, remaining_pods, unfinished_pods)
+    replicas_by_task = {task.name: task.replicas for task in view.job.spec.tasks}
     return [
         pod
-        for pod in remaining
-        if pod.index >= replicas.get(pod.task, pod.index + 1)  # pods of unknown tasks stay
+        for pod in remaining_pods
+        if pod.index >= replicas_by_task.get(pod.task, pod.index + 1)  # pods of unknown tasks stay
         or (pod.version < status.version and not pod.is_finished)
     ]
 
@@ -269,24 +269,24 @@ def _pods_to_restart(
     reason, target = status.state.reason, target_of(status.state.message)
     if reason == Action.RESTART:
         return [pod for pod in existing if pod.version < status.version]
-    deleted = [pod for pod in unfinished if pod.version < status.version]
+    deleted_pods = [pod for pod in unfinished if pod.version < status.version]
     if reason in TARGETED_ACTIONS:
         older_pods = [pod for pod in existing if pod.retry < status.retry_count]
-        deleted += [pod for pod in older_pods if restarts_pod(reason, target, pod)]
+        deleted_pods += [pod for pod in older_pods if restarts_pod(reason, target, pod)]
     if request.target:
-        deleted += [pod for pod in existing if restarts_pod(request.action, request.target, pod)]
-    return list({pod.uid: pod for pod in deleted}.values())
+        deleted_pods += [pod for pod in existing if restarts_pod(request.action, request.target, pod)]
+    return list({pod.uid: pod for pod in deleted_pods}.values())
 
 
-def _implied_status(view: JobView, status: JobStatus, deletes: bool) -> JobStatus:
+def _implied_status(view: JobView, status: JobStatus, deletes_pods: bool) -> JobStatus:
     """Return the status in the phase that follows from the pods.
 
-    `deletes` means that the plan deletes pods.
+    `deletes_pods` means that the plan deletes pods.
     """
     phase = phase_of(status.state.phase)
     next_phase, state = implied_phase(phase, status, view.job.spec), status.state
     is_same = next_phase is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
-    if is_same or (phase is JobPhase.RESTARTING and next_phase is JobPhase.PENDING and deletes):
+    if is_same or (phase is JobPhase.RESTARTING and next_phase is JobPhase.PENDING and deletes_pods):
         return status  # a restart lasts until the watch has shown the end of all deleted pods
     if next_phase is JobPhase.FAILED and phase is JobPhase.RESTARTING:
         message = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"

@@ -47,13 +47,13 @@ class Framework(Plugin, frozen=True):
 
     implies: ClassVar[tuple[str, ...]] = ("svc",)
 
-    def leader(self) -> str:
+    def required_task(self) -> str:
         """Return the name of the task that the plugin requires."""
         raise NotImplementedError
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
-        if job.spec.task(self.leader()) is None:
-            yield f"the job has no task {self.leader()}, which it needs"
+        if job.spec.task(self.required_task()) is None:
+            yield f"the job has no task {self.required_task()}, which it needs"
 
 
 class PyTorch(Framework, frozen=True):
@@ -67,7 +67,7 @@ class PyTorch(Framework, frozen=True):
     wait_master_timeout: int = 300  # seconds
     wait_master_image: str = "busybox:1.36.1"
 
-    def leader(self) -> str:
+    def required_task(self) -> str:
         return self.master
 
     def extend(self, pod: Json, job: VolcanoJob, task: TaskSpec, index: int) -> None:
@@ -129,7 +129,7 @@ class Mpi(Framework, frozen=True):
     worker: str = "worker"
     port: Port = 22
 
-    def leader(self) -> str:
+    def required_task(self) -> str:
         return self.worker
 
     def faults(self, job: VolcanoJob) -> Iterator[str]:
@@ -158,7 +158,7 @@ class Ray(Framework, frozen=True, rename="camel"):
     dashboard_port: Port = 8265
     client_port: Port = 10001
 
-    def leader(self) -> str:
+    def required_task(self) -> str:
         return self.head
 
     def ports(self) -> dict[str, int]:
@@ -314,16 +314,16 @@ def plugins_of(job: VolcanoJob) -> PluginsOfJob:
     listed_plugins = job.spec.plugins or {}
     unknown_plugins = (name for name in listed_plugins if name not in PLUGINS)
     faults = [f"unknown plugin {name:.40}: must be one of {', '.join(PLUGINS)}" for name in unknown_plugins]
-    implied = {needed for name in listed_plugins if name in PLUGINS for needed in PLUGINS[name].implies}
+    implied_names = {needed for name in listed_plugins if name in PLUGINS for needed in PLUGINS[name].implies}
     is_large = sum(max(task.replicas, 0) for task in job.spec.tasks) > _MAX_PODS
     plugins = []
-    for name, kind in PLUGINS.items():
-        if name not in listed_plugins and name not in implied:
+    for name, plugin_type in PLUGINS.items():
+        if name not in listed_plugins and name not in implied_names:
             continue
-        if is_large and kind is not Env:
+        if is_large and plugin_type is not Env:
             faults.append(f"plugin {name}: left out, as the job has more than {_MAX_PODS} pods")
         else:
-            plugin, flag_faults = kind.read(listed_plugins.get(name) or ())
+            plugin, flag_faults = plugin_type.read(listed_plugins.get(name) or ())
             plugins.append(plugin)
             faults += [f"plugin {name}: {fault}" for fault in (*flag_faults, *plugin.faults(job))]
     return PluginsOfJob(tuple(plugins), tuple(faults))
@@ -359,8 +359,8 @@ def ssh_secret(job: VolcanoJob, name: str, make_keys: Callable[[], SshKeys]) -> 
     return owned_object(job, "v1", "Secret", name, type="Opaque", stringData=files)
 
 
-def status_of(job: VolcanoJob) -> dict[str, str]:
-    """Return the initial status fields of the job's plugins."""
+def plugin_resources(job: VolcanoJob) -> dict[str, str]:
+    """Return the entries of `status.controlledResources` for the job's plugins, without the Secret of ssh."""
     return {f"plugin-{name}": name for name in job.spec.plugins or () if name != Ssh.name}
 
 

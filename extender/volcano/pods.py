@@ -151,7 +151,7 @@ def _labels(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
 
 
 def _annotations(job: VolcanoJob, task: TaskSpec, index: int) -> dict[str, str]:
-    """Return the annotations of a pod: the annotations that Volcano sets, and those of the job."""
+    """Return the annotations that Volcano sets on a pod, and the annotations that come from the job."""
     meta, numa = job.metadata, task.topology_policy
     return {
         JOB_NAME: meta.name,

@@ -21,7 +21,7 @@ _POD_EVENTS = (POD_PENDING, POD_FAILED, POD_EVICTED)
 EVENTS = (ANY_EVENT, *_POD_EVENTS, UNKNOWN_EVENT, TASK_COMPLETED, TASK_FAILED, "JobUpdated")
 _UNLIMITED_RETRIES = -1  # maxRetry of a task without a limit
 _REQUESTABLE_ACTIONS = frozenset(Action) - {Action.SYNC}
-_START_TIME = 10.0  # seconds in which a pod with capacity is bound and its PodGroup is updated
+_START_SECONDS = 10.0  # seconds in which a pod with capacity is bound and its PodGroup is updated
 
 
 class JobRequest(NamedTuple):
@@ -104,10 +104,10 @@ def request_for_lost_pod(job: VolcanoJob, pod: JobPod, at: float) -> JobRequest 
     return _request_of(rules, _JobEvent(POD_EVICTED, at, f"pod {pod.name} is gone", task, pod))
 
 
-def replaced_in_time(requests: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
+def outdated_requests(requests: Iterable[JobRequest], pods: Sequence[JobPod], now: float) -> list[JobRequest]:
     """Return the requests for lost pods whose replacements run before the requests are due."""
-    running = {pod.name for pod in pods if pod.phase == "Running" and not pod.is_deleting}
-    return [request for request in requests if request.at > now and request.pod in running]
+    running_names = {pod.name for pod in pods if pod.phase == "Running" and not pod.is_deleting}
+    return [request for request in requests if request.at > now and request.pod in running_names]
 
 
 def target_of(message: str) -> str:
@@ -125,10 +125,10 @@ def _events_of(job: VolcanoJob, pods: Sequence[JobPod], group_phase: str) -> Ite
         current_pods = [pod for pod in pods_by_task[task.name] if pod.index < task.replicas]
         yield from _task_events(task, current_pods, job.status.version)
     new_pods = [pod for pod in pods if not pod.is_deleting and pod.version >= job.status.version]
-    without_node = [pod.created_at for pod in new_pods if pod.phase == "Pending" and not pod.was_bound]
+    creation_times = [pod.created_at for pod in new_pods if pod.phase == "Pending" and not pod.was_bound]
     # While replacements of deleted pods are being bound, the phase can refer to the deleted pods.
-    if group_phase == UNKNOWN_EVENT and without_node and any(pod.phase == "Running" for pod in new_pods):
-        at = max(without_node) + _START_TIME
+    if group_phase == UNKNOWN_EVENT and creation_times and any(pod.phase == "Running" for pod in new_pods):
+        at = max(creation_times) + _START_SECONDS
         yield _JobEvent(UNKNOWN_EVENT, at, "some of its pods run while others lack capacity")
 
 

@@ -19,7 +19,7 @@ from extender.api.objects.volcano import (
     VolcanoJobState,
 )
 from extender.api.units import as_duration, timestamp_at, unix_seconds
-from extender.volcano.plugins import status_of
+from extender.volcano.plugins import plugin_resources
 from extender.volcano.pods import JobPod, claim_names
 
 
@@ -166,9 +166,9 @@ def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobSt
     job is outdated, and the API server will refuse the status. If a user has reset the status, the pods
     restore it. Surplus pods do not count.
     """
-    replicas = {task.name: task.replicas for task in job.spec.tasks}
-    current_pods = [pod for pod in pods if pod.index < replicas.get(pod.task, 0)]
-    resources = status_of(job) | (job.status.controlled_resources or {})
+    replicas_by_task = {task.name: task.replicas for task in job.spec.tasks}
+    current_pods = [pod for pod in pods if pod.index < replicas_by_task.get(pod.task, 0)]
+    resources = plugin_resources(job) | (job.status.controlled_resources or {})
     resources |= {f"volume-pvc-{name}": name for name in claim_names(job)}
     status = replace(
         job.status,
@@ -216,14 +216,14 @@ def with_counts(
     has_pods = deleted_pods or status.pending or status.running or status.terminating
     if status.state.phase in FINAL_PHASES and not has_pods:
         return status
-    replicas = {task.name: task.replicas for task in job.spec.tasks}
+    replicas_by_task = {task.name: task.replicas for task in job.spec.tasks}
     deleted_uids = {pod.uid for pod in deleted_pods}
     totals = dict.fromkeys((*_COUNT_FIELDS.values(), "unknown", "terminating"), 0)
     by_task: dict[str, dict[str, int]] = {}
     for pod in pods:
         if pod.is_deleting or pod.uid in deleted_uids:
             totals["terminating"] += 1
-        elif pod.index < replicas.get(pod.task, 0):
+        elif pod.index < replicas_by_task.get(pod.task, 0):
             totals[_COUNT_FIELDS.get(pod.phase, "unknown")] += 1
             phases = by_task.setdefault(pod.task, {})
             phases[pod.phase] = phases.get(pod.phase, 0) + 1

@@ -121,9 +121,9 @@ class StoredPairs(Wire, frozen=True):
     def certificate(self) -> StoredCertificate:
         """Return the facts on which the next step depends."""
         signers = {pair.authority for pair in (self.tls_pair, self.next_pair) if pair}
-        served, extra = self.tls_pair.certificate, bool(set(self.authorities) - signers)
-        prepared = validity_of(self.next_pair.certificate) if self.next_pair else None
-        return StoredCertificate(validity_of(served), host_names(served), prepared, extra)
+        served, has_extra = self.tls_pair.certificate, bool(set(self.authorities) - signers)
+        next_validity = validity_of(self.next_pair.certificate) if self.next_pair else None
+        return StoredCertificate(validity_of(served), host_names(served), next_validity, has_extra)
 
     @property
     def data(self) -> Data:
@@ -202,7 +202,7 @@ class CertificateRotation(Poller):
         self._serve = serve
         self._clock, self._monotonic = clock, monotonic
         self._last_stored: StoredPairs | None = None
-        self._known_since = monotonic()
+        self._changed_at = monotonic()
 
         def poll() -> float | None:
             try:
@@ -235,19 +235,19 @@ class CertificateRotation(Poller):
             secret = None
         stored = read_stored(secret.data) if secret else None
         if stored is not None and stored != self._last_stored:
-            self._last_stored, self._known_since = stored, self._monotonic()
+            self._last_stored, self._changed_at = stored, self._monotonic()
         is_trusted = stored is not None and self._publish_bundle(stored.bundle)
         now = self._clock()
-        is_settled = is_trusted and self._monotonic() - self._known_since >= settle_time(self._lifetime)
+        is_settled = is_trusted and self._monotonic() - self._changed_at >= settle_time(self._lifetime)
         step = next_step(stored.certificate if stored else None, self._names, self._lifetime, now, is_settled)
         if step is RotationStep.KEEP:
             return False
-        new = next_certificates(step, stored, self._names, self._lifetime, now)
+        new_pairs = next_certificates(step, stored, self._names, self._lifetime, now)
         try:
             if secret is None:
-                self._api.create_secret(*self._secret, new.data)
+                self._api.create_secret(*self._secret, new_pairs.data)
             else:
-                self._api.replace_secret(secret, new.data)
+                self._api.replace_secret(secret, new_pairs.data)
         except Conflict:
             return True  # another replica has taken the step
         log.info("the webhooks' certificate is rotated", step=step.value, secret=str(self._secret))
@@ -263,7 +263,7 @@ class CertificateRotation(Poller):
                 continue  # this webhook is not installed
             if all(webhook.client_config.ca_bundle == bundle for webhook in configuration.webhooks):
                 continue
-            self._known_since = self._monotonic()
+            self._changed_at = self._monotonic()
             try:
                 self._api.trust(resource, configuration, bundle)
             except Conflict:

@@ -66,7 +66,7 @@ class LookUps(Generic[T]):
         self._clock = clock
         self._pause = pause
         self._pending_lookups: dict[str, Future[T | None]] = {}  # look-ups that have not begun
-        self._begun: TTLCache[str, float] = TTLCache(_CACHE_SIZE, LOOKUP_PERIOD, clock)  # start of a look-up
+        self._start_times: TTLCache[str, float] = TTLCache(_CACHE_SIZE, LOOKUP_PERIOD, clock)  # by name
         self._slots = BoundedSemaphore(MAX_LOOKUPS)
         self._lock = Lock()
 
@@ -98,12 +98,12 @@ class LookUps(Generic[T]):
     def _look_up(self, name: str, result: Future[T | None], deadline: float) -> None:
         """Look up a name once the limits allow, and set the result."""
         with self._lock:
-            seconds = max(0.0, self._begun.get(name, -LOOKUP_PERIOD) + LOOKUP_PERIOD - self._clock())
+            seconds = max(0.0, self._start_times.get(name, -LOOKUP_PERIOD) + LOOKUP_PERIOD - self._clock())
         self._pause(seconds)
         has_slot = self._slots.acquire(timeout=max(0.0, deadline - self._clock()))
         with self._lock:
             del self._pending_lookups[name]
-            self._begun[name] = self._clock()
+            self._start_times[name] = self._clock()
         try:
             timeout = deadline - self._clock()
             if timeout <= 0:
@@ -125,7 +125,7 @@ class LookUps(Generic[T]):
 class Sources(NamedTuple):
     """Look-ups by name within a timeout.
 
-    They return None if the object does not exist, and raise NotKnown.
+    A look-up returns None if the object does not exist. It raises NotKnown if the API server cannot tell.
     """
 
     queue: Callable[[str, float], Queue | None]
@@ -133,10 +133,11 @@ class Sources(NamedTuple):
     namespace: Callable[[str, float], Namespace | None]
 
 
-class Latest:
-    """Queues of the ledger, each of which may be read again once in a review.
+class LatestQueues:
+    """Queues of the ledger, some in a newer version.
 
-    Methods raise NotKnown once the budget of the review is used up.
+    A queue is read from the API server at most once in a review. Methods raise NotKnown once the time limit
+    of the review has passed.
     """
 
     def __init__(self, ledger: Ledger, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:

@@ -95,7 +95,7 @@ from extender.domain.snapshot.jobs import AnyJob, JobKind, queue_named_by
 from extender.domain.snapshot.nodes import NodeTable
 from extender.kube.resources import POD_GROUPS
 from extender.volcano.admission import job_defaults, job_warnings, review_change, review_gang, review_new
-from extender.webhooks.latest import Latest, MayUse
+from extender.webhooks.latest import LatestQueues, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
 _PROGRAM_PREFIX = "system:"  # prefix of service accounts and components of Kubernetes
@@ -106,13 +106,13 @@ _POD_GROUP = "PodGroup"
 _CRON_JOB = JobKind(VOLCANO_JOB.api_version, "CronJob")  # kind of CronJobs, whose Jobs enter a queue
 
 D = TypeVar("D", Destination, Destination | None)
-Entry = Callable[[Destination, QueueLookup], list[Fault]]  # faults of a queue that accepts no new work
+EntryCheck = Callable[[Destination, QueueLookup], list[Fault]]  # faults of a queue that accepts no new work
 
 
 class EntryRules:
     """Rules of entry into queues, for one review. Each queue is read at most once."""
 
-    def __init__(self, ledger: Ledger, latest: Latest, may_use: MayUse) -> None:
+    def __init__(self, ledger: Ledger, latest: LatestQueues, may_use: MayUse) -> None:
         self._ledger = ledger
         self.latest = latest
         self._may_use = may_use
@@ -126,13 +126,13 @@ class EntryRules:
         target = find(self._ledger.queues)
         return find(self.latest) if target is not None and target.leads_nowhere else target
 
-    def review(self, target: Destination, entry: Entry, *subjects: Subject) -> list[Fault]:
+    def review(self, target: Destination, check: EntryCheck, *subjects: Subject) -> list[Fault]:
         """Return the reasons why the queue does not accept an object.
 
-        If `subjects` are given, but none of them has the right to use the queue, this is a fault, too.
+        It is also a reason if `subjects` are given, and none of them has the right to use the queue.
         """
-        if entry(target, self._ledger.queues):  # ask the API server, as the ledger may lag
-            faults = entry(target, self.latest)
+        if check(target, self._ledger.queues):  # ask the API server, as the ledger may lag
+            faults = check(target, self.latest)
             if faults:
                 return faults
         return self.review_use(target, *subjects)
@@ -216,7 +216,7 @@ class AdmissionRules:
     def __init__(
         self,
         ledger: Ledger,
-        new_latest: Callable[[], Latest],
+        new_latest: Callable[[], LatestQueues],
         may_use: MayUse,
         schedulers: Sequence[str],
         max_depth: int,
@@ -255,7 +255,7 @@ class AdmissionRules:
             "/pods/validate": Path(warning_rule(self.review_pod), (CREATE, UPDATE), is_optional=True),
         }
 
-    def _entry(self) -> EntryRules:
+    def _entry_rules(self) -> EntryRules:
         return EntryRules(self._ledger, self._new_latest(), self._may_use)
 
     def fill_in_queue(self, request: ReviewRequest) -> ReviewOutcome:
@@ -297,7 +297,7 @@ class AdmissionRules:
         if old_queue is not None and old_queue.spec.queue == local.spec.queue:
             return ReviewOutcome()
         target = Destination(local.spec.queue, "spec.queue")
-        return ReviewOutcome(self._entry().review_use(target, subject(request.user_info)))
+        return ReviewOutcome(self._entry_rules().review_use(target, subject(request.user_info)))
 
     def fill_in_group(self, request: ReviewRequest) -> ReviewOutcome:
         group = read(request.object, PodGroup)
@@ -315,7 +315,7 @@ class AdmissionRules:
             is_same_label = local_queue_label(old_group.metadata) == local_queue_label(meta)
             if is_same_label and old_group.spec.queue == group.spec.queue:
                 return ReviewOutcome(topologies)
-        entry, queue, key = self._entry(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
+        entry, queue, key = self._entry_rules(), group.spec.queue, GroupKey(f"{namespace}/{meta.name}")
         target = entry.destination(partial(destination_of_group, meta, namespace, queue))
         is_by_muster = _is_by_muster(request)  # Muster creates groups only for reviewed pods and jobs
         users = [] if is_by_muster else [subject(request.user_info)]
@@ -327,7 +327,7 @@ class AdmissionRules:
         elif not faults and not is_update and entry.is_restricted(target):
             # Pods that already wait were reviewed before the group had this queue.
             members = self._ledger.groups.members(key)
-            if unreviewed_count := sum(pod.is_waiting and not pod.auto for pod in members):
+            if unreviewed_count := sum(pod.is_waiting and not pod.is_auto for pod in members):
                 faults = [unreviewed_pods_fault(target, unreviewed_count)]
         return ReviewOutcome([*faults, *topologies])
 
@@ -342,7 +342,7 @@ class AdmissionRules:
 
     def review_other_group(self, request: ReviewRequest) -> ReviewOutcome:
         """Review a PodGroup of scheduler-plugins or of Kubernetes. Only its queue is reviewed."""
-        entry = self._entry()
+        entry = self._entry_rules()
 
         def destination(raw: msgspec.Raw) -> Destination | None:
             group = read(raw, NewOtherGroup)
@@ -362,10 +362,10 @@ class AdmissionRules:
 
     def review_job(self, request: ReviewRequest) -> ReviewOutcome:
         """Review the queue of a Job's pods. Warn if the queue that the Job names does not accept the Job."""
-        entry = self._entry()
+        entry = self._entry_rules()
         if request.kind.group == VOLCANO_JOB.group:
             return self._review_volcano_job(request, entry)
-        job, job_entry = read(request.object, Job), self._job_entry()
+        job, job_entry = read(request.object, Job), self._job_entry_check()
         pod = _with_namespace(job.pod, request)
         starts_at_once = not job.spec.suspend  # otherwise the job itself waits
         target = self._destination(pod, "spec.template.", job.metadata if starts_at_once else None)
@@ -403,7 +403,7 @@ class AdmissionRules:
         target = entry.destination(partial(destination_of_group, meta, namespace, spec.queue))
         # Muster creates jobs only for CronJobs. Such a job waits if the CronJob lacks the record of a right.
         users = [] if _is_by_muster(request) else [subject(request.user_info)]
-        faults = entry.review(target, self._job_entry(), *users)
+        faults = entry.review(target, self._job_entry_check(), *users)
         job_faults = review_new(job) if runs_jobs else review_gang(spec)
         return ReviewOutcome([*job_faults, *faults], warnings=job_warnings(job) if runs_jobs else [])
 
@@ -424,19 +424,19 @@ class AdmissionRules:
         workload = read(request.object, dict[str, Any])
         return ReviewOutcome(warnings=[*workload_warnings(workload, self._schedulers)])
 
-    def _job_entry(self) -> Entry:
+    def _job_entry_check(self) -> EntryCheck:
         """Return the check whether a queue accepts a job."""
         return partial(review_job_entry, read_tree=self._ledger.queues.tree)
 
     def record_use(self, request: ReviewRequest) -> ReviewOutcome:
         """Record that the author of an object may use the restricted queue that the object enters.
 
-        Without this record, the object waits, and its author gets a warning. This rule refuses no object,
-        because it also applies to jobs that operators create for other users.
+        Without this record, the object waits, and its author gets a warning. No object is refused here,
+        because operators also create jobs for other users.
         """
         if _is_by_muster(request):
             return ReviewOutcome()
-        entry, kind = self._entry(), request.kind
+        entry, kind = self._entry_rules(), request.kind
         job = read(request.object, AnyJob)
         meta = replace(job.metadata, namespace=request.namespace or job.metadata.namespace)
         users: tuple[Subject, ...] = (subject(request.user_info),)
@@ -459,7 +459,7 @@ class AdmissionRules:
                 users = subjects_of_template(pod, request.user_info)
         if target is None:
             return ReviewOutcome()
-        author = _author(request)
+        author = _authorship(request)
         if not users or not entry.is_restricted(target):
             return ReviewOutcome(patch=annotate(meta, author))
         if faults := entry.review_use(target, *users):
@@ -469,7 +469,7 @@ class AdmissionRules:
 
     def record_author(self, request: ReviewRequest) -> ReviewOutcome:
         """Record the author of an object whose pods enter the queue of the object."""
-        return ReviewOutcome(patch=annotate(read(request.object, AnyObject).metadata, _author(request)))
+        return ReviewOutcome(patch=annotate(read(request.object, AnyObject).metadata, _authorship(request)))
 
     def fill_in_pod(self, request: ReviewRequest) -> ReviewOutcome:
         """Set the defaults of a pod that Muster starts, or that it adopts because of the pod's namespace."""
@@ -493,9 +493,9 @@ class AdmissionRules:
             increase = request_growth(read(request.old_object, NewPod), pod)
             if not increase:
                 return ReviewOutcome()
-            fits = partial(review_growth, increase, ceilings=tuple(self._ledger.ceilings(target.queue)))
+            check = partial(review_growth, increase, ceilings=tuple(self._ledger.ceilings(target.queue)))
             users = subjects_of_template(pod, request.user_info)
-            return ReviewOutcome(self._entry().review(target, fits, *users))
+            return ReviewOutcome(self._entry_rules().review(target, check, *users))
         if request.operation == UPDATE:
             if target is None or self._had_same_queue(read(request.old_object, NewPod), target, request):
                 return ReviewOutcome()
@@ -505,13 +505,13 @@ class AdmissionRules:
             return ReviewOutcome()
         needs_right = not self._is_made_for(pod, pod.controller, target, request)
         users = subjects_of_pod(pod, request.user_info) if needs_right else ()
-        return ReviewOutcome(self._entry().review(target, review_entry, *users))
+        return ReviewOutcome(self._entry_rules().review(target, review_entry, *users))
 
     def _destination(self, pod: NewPod, path: str = "", job: Meta | None = None) -> Destination | None:
         """Return the destination of a pod or of a job's pods; None for pods of another scheduler."""
         if not self._ledger.pods.owns(pod):
             return None
-        return self._entry().destination(lambda cluster: destination_of_pod(pod, cluster, path, job))
+        return self._entry_rules().destination(lambda cluster: destination_of_pod(pod, cluster, path, job))
 
     def _is_made_for(
         self, pod: NewPod, owner: OwnerReference | None, target: Destination, request: ReviewRequest
@@ -538,7 +538,7 @@ class AdmissionRules:
         return former_target is not None and former_target.queue == target.queue
 
 
-def _author(request: ReviewRequest) -> Mapping[str, str]:
+def _authorship(request: ReviewRequest) -> Mapping[str, str]:
     """Return the record of the user who makes an object.
 
     An update keeps the record. If an object has no record, the first user who changes the object counts as
@@ -567,8 +567,8 @@ def _creator(request: ReviewRequest) -> str:
     user, meta = request.user_info, read(request.object, AnyObject).metadata
     namespace = request.namespace or meta.namespace
     has_owner = controller_of(meta.owner_references) is not None
-    is_made_for = has_owner and (request.kind.kind == "Pod" or acts_for_owners(user, namespace))
-    return "" if is_made_for or _is_by_muster(request) else user.username
+    is_for_owner = has_owner and (request.kind.kind == "Pod" or acts_for_owners(user, namespace))
+    return "" if is_for_owner or _is_by_muster(request) else user.username
 
 
 def _is_by_muster(request: ReviewRequest) -> bool:

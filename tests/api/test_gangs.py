@@ -24,7 +24,9 @@ WHOLE = KUBEFLOW | {"jobset": 9, "raycluster": 5, "rayjob": 5}
 
 
 def gang(obj: Json) -> MadePods:
-    return gang_of(row_of(obj), obj, {part.role: part.count for part in pod_sets(obj) if not part.later})
+    return gang_of(
+        row_of(obj), obj, {part.role: part.count for part in pod_sets(obj) if not part.starts_later}
+    )
 
 
 def members(obj: Json, waits: bool = False) -> int:
@@ -89,7 +91,7 @@ def test_the_minimum_of_an_autoscaled_ray_cluster_is_part_of_the_gang() -> None:
 # ---- annotations
 
 EIGHT = MadePods(pods=8, at_once=8)
-TRAINING = replace(EIGHT, together=True)
+TRAINING = replace(EIGHT, is_together=True)
 NOTHING = Defaults()
 
 
@@ -114,10 +116,10 @@ NOTHING = Defaults()
     (replace(EIGHT, volcano=2, requested="4"), "", NOTHING, False, 4),
     (replace(EIGHT, volcano=2), "3", NOTHING, False, 3),
     (replace(EIGHT, volcano=2), "", NOTHING, True, 8),
-    (MadePods(pods=3, at_once=1, together=True, requested="all"), "", NOTHING, False, 1),
-    (MadePods(pods=3, at_once=1, together=True, requested="2"), "", NOTHING, False, 1),
-    (MadePods(pods=3, at_once=1, together=True), "", NOTHING, True, 3),
-    (MadePods(pods=0, at_once=0, together=True), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, is_together=True, requested="all"), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, is_together=True, requested="2"), "", NOTHING, False, 1),
+    (MadePods(pods=3, at_once=1, is_together=True), "", NOTHING, True, 3),
+    (MadePods(pods=0, at_once=0, is_together=True), "", NOTHING, False, 1),
 )
 def test_the_first_object_with_the_annotation_decides(
     given: MadePods | None, template: str, defaults: Defaults, waits: bool, expected: int

@@ -144,14 +144,14 @@ def test_pods_that_wait_for_the_end_of_others_come_later() -> None:
     last = {**workers, "name": "last", "dependsOn": [{"name": "after", "status": "Ready"}]}
     job["spec"]["replicatedJobs"] = [driver, ready, after, last]
     found = pod_sets(job)
-    assert {each.role: each.later for each in found} == {
+    assert {each.role: each.starts_later for each in found} == {
         "driver": False,
         "parallel": False,
         "after": True,
         "last": True,
     }
     job["status"] = {"replicatedJobsStatus": [{"name": "driver", "succeeded": 1}]}
-    assert {each.role: each.later for each in pod_sets(job)} == dict.fromkeys(
+    assert {each.role: each.starts_later for each in pod_sets(job)} == dict.fromkeys(
         ("parallel", "after", "last"), False
     )
 

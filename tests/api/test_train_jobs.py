@@ -110,13 +110,13 @@ def test_other_jobs_have_as_many_pods_as_they_say_and_one_at_least() -> None:
 
 def test_nodes_come_after_the_initializers_have_ended() -> None:
     job = train_job(numNodes=2)
-    assert [each.role for each in sets(job, runtime(TUNE)) if not each.later] == [
+    assert [each.role for each in sets(job, runtime(TUNE)) if not each.starts_later] == [
         "dataset-initializer",
         "model-initializer",
     ]
     ended = [{"name": f"{each}-initializer", "succeeded": 1} for each in ("dataset", "model")]
     left = sets({**job, "status": {"jobsStatus": ended}}, runtime(TUNE))
-    assert [(each.role, each.count, each.later) for each in left] == [("node", 2, False)]
+    assert [(each.role, each.count, each.starts_later) for each in left] == [("node", 2, False)]
 
 
 # ---- what the TrainJob changes of its runtime

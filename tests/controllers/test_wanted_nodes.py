@@ -18,7 +18,7 @@ ANTI_AFFINITY = Affinity(pod_anti_affinity=PodAffinity(TERMS))
 
 def request_for(*members: object, name: str = "g", provisioning: Provisioning = CLASS) -> NodesWanted | None:
     shapes = Shapes()
-    records = [pod_record(member, shapes, ours=True) for member in members]  # type: ignore[arg-type]
+    records = [pod_record(member, shapes, is_ours=True) for member in members]  # type: ignore[arg-type]
     return wanted_request(group_record(group(name, 2, "q")), provisioning, records)
 
 

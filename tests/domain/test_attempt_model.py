@@ -199,7 +199,7 @@ class Model:
             yield f"refuse {name}", partial(Model.refuse, name=name)
 
     def take(self, name: str, where: str) -> None:
-        asks = self.ledger.shown_pods._releases.appearances[self.uid(name)].asks
+        asks = self.ledger.shown_pods._releases.appearances[self.uid(name)].has_marker
         answer = self.ledger.assumed_pods.assume(self.uid(name), [where]) if asks else [where]
         refused = answer if isinstance(answer, Reason) else None
         token = next(self.tokens)
@@ -296,7 +296,7 @@ class Model:
             claim and (number[claim.node], claim.stage, self._ago(claim.stage_since)),
             attempt and (attempt.message, attempt.refusals, attempt.was_asked_again),
             attempt and (self._ago(attempt.shown_at), self._ago(attempt.refused_at)),
-            looks and (looks.asks, number[looks.node]),
+            looks and (looks.has_marker, number[looks.node]),
             self._ago(releases._ends_at.get(uid)),
             name in self.calls,
             name in self.posting,

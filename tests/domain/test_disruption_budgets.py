@@ -29,7 +29,7 @@ def test_only_selected_pods_are_compared_with_budgets(
     selectors: list[LabelSelector | None], labels: dict[str, str]
 ) -> None:
     budgets = [_of(selector, f"p{number}") for number, selector in enumerate(selectors)]
-    found = BudgetsOfNamespace(budgets).covering(labels)
+    found = BudgetsOfNamespace(budgets).budgets_for(labels)
     assert {each.name for each in found} == {each.name for each in budgets if selects(each.selector, labels)}
 
 
@@ -56,5 +56,5 @@ def test_thousands_of_budgets_are_not_tried_one_by_one(
 
     monkeypatch.setattr(evictions, "selects", counted)
     known = BudgetsOfNamespace(budgets)
-    assert [len(known.covering({"app": f"{n}", "all": "yes"})) for n in range(100)] == [covers] * 100
+    assert [len(known.budgets_for({"app": f"{n}", "all": "yes"})) for n in range(100)] == [covers] * 100
     assert len(tried) <= 16 * 100

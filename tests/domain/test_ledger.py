@@ -499,5 +499,5 @@ def test_a_group_runs_fully_once_as_many_have_started_as_it_needs(
     empty_group.reduced_to = reduced_to
     for number in range(3):
         assert empty_group.has_fully_run is (number >= enough)
-        empty_group.record_started(pod_record(pod(f"g-{number}", "g", on="n"), Shapes(), ours=True))
+        empty_group.record_started(pod_record(pod(f"g-{number}", "g", on="n"), Shapes(), is_ours=True))
     assert empty_group.has_fully_run

@@ -27,7 +27,7 @@ VIEW = ConditionPolicy(covers_ungated=True)
 def record(shown: Unscheduled | None = None, **options: Any) -> PodRecord:
     new_pod = pod("p", **options)
     assert Ownership(frozenset({SCHEDULER})).owns(new_pod, "")
-    return replace(pod_record(new_pod, Shapes(), ours=True), unscheduled=shown)
+    return replace(pod_record(new_pod, Shapes(), is_ours=True), unscheduled=shown)
 
 
 def waiting(reason: Reason | None, verdict: Verdict = Verdict.WAITING, **more: Any) -> GroupDecision:
@@ -154,14 +154,14 @@ def with_condition(reason: str, message: str, status: str = "False", **options: 
 def test_a_condition_of_muster_is_no_refusal_of_the_scheduler(
     reason: str, message: str, reserved: str, refused: str
 ) -> None:
-    found = pod_record(with_condition(reason, message), Shapes(), ours=True)
+    found = pod_record(with_condition(reason, message), Shapes(), is_ours=True)
     assert found.unscheduled == Unscheduled(reason, reserved)
     assert found.unschedulable == refused
 
 
 def test_a_pod_that_is_scheduled_says_nothing() -> None:
-    assert pod_record(with_condition("", "", status="True"), Shapes(), ours=True).unscheduled is None
-    assert pod_record(pod("p"), Shapes(), ours=True).unscheduled is None
+    assert pod_record(with_condition("", "", status="True"), Shapes(), is_ours=True).unscheduled is None
+    assert pod_record(pod("p"), Shapes(), is_ours=True).unscheduled is None
 
 
 def test_a_condition_by_muster_is_no_refusal_of_the_planned_node() -> None:

@@ -13,7 +13,7 @@ from extender.domain.model import wire_records
 from extender.domain.model.ownership import group_name_of
 from extender.domain.model.records import PodRecord
 from extender.domain.model.shapes import Shapes
-from extender.domain.model.wire_records import PodRecords, pod_record
+from extender.domain.model.wire_records import PodRecordReader, pod_record
 from tests.domain.builders import pod
 from tests.rows import each_of
 
@@ -69,7 +69,7 @@ def test_a_cache_of_records_changes_no_record(
     templates: list[Pod], made: list[tuple[int, str, bool]], auto_groups: bool
 ) -> None:
     shapes = Shapes()
-    read, reserved = PodRecords(shapes, auto_groups), list[PodRecord]()
+    read, reserved = PodRecordReader(shapes, auto_groups), list[PodRecord]()
     for number, uid, ours in made:
         template = templates[number % len(templates)]
         each = replace(template, metadata=replace(template.metadata, name=f"p-{uid}", uid=uid))
@@ -78,8 +78,8 @@ def test_a_cache_of_records_changes_no_record(
 
 
 def members(count: int, **options: Any) -> list[PodRecord]:
-    read = PodRecords(Shapes())
-    return [read.record_of(pod(f"p-{number}", "g", **options), ours=True) for number in range(count)]
+    read = PodRecordReader(Shapes())
+    return [read.record_of(pod(f"p-{number}", "g", **options), is_ours=True) for number in range(count)]
 
 
 def test_records_of_pods_of_one_template_share_equal_parts() -> None:
@@ -91,45 +91,45 @@ def test_records_of_pods_of_one_template_share_equal_parts() -> None:
 
 
 def test_only_the_pod_itself_can_name_the_group_that_would_be_its_own() -> None:
-    read, name = PodRecords(Shapes(), auto_groups=True), group_name_of("uid-a")
-    other, own = (read.record_of(pod(f"p-{uid}", name, uid=f"uid-{uid}"), ours=True) for uid in ("b", "a"))
+    read, name = PodRecordReader(Shapes(), auto_groups=True), group_name_of("uid-a")
+    other, own = (read.record_of(pod(f"p-{uid}", name, uid=f"uid-{uid}"), is_ours=True) for uid in ("b", "a"))
     assert other.own_group == own.own_group == f"team/{name}"
-    assert (other.auto, own.auto) == (False, True)
+    assert (other.is_auto, own.is_auto) == (False, True)
 
 
 @each_of(
     (True, ["team/podgroup-uid-p-0", "team/podgroup-uid-p-1"]), (False, ["team/pod:p-0", "team/pod:p-1"])
 )
 def test_each_plain_pod_is_a_group(auto_groups: bool, groups: list[str]) -> None:
-    read = PodRecords(Shapes(), auto_groups)
-    records = [read.record_of(pod(f"p-{number}"), ours=True) for number in range(2)]
+    read = PodRecordReader(Shapes(), auto_groups)
+    records = [read.record_of(pod(f"p-{number}"), is_ours=True) for number in range(2)]
     assert [record.group for record in records] == [record.own_group for record in records] == groups
 
 
 def test_a_shape_goes_with_the_last_pod_that_has_it() -> None:
     shapes = Shapes()
-    read = PodRecords(shapes)
-    first = read.record_of(pod("p", "g", cpu="3"), ours=True)
+    read = PodRecordReader(shapes)
+    first = read.record_of(pod("p", "g", cpu="3"), is_ours=True)
     assert len(shapes) == 1
     del first
     assert len(shapes) == 0
-    assert read.record_of(pod("p", "g", cpu="3"), ours=True).shape.requests["cpu"] == 3000
+    assert read.record_of(pod("p", "g", cpu="3"), is_ours=True).shape.requests["cpu"] == 3000
 
 
 def test_shapes_of_a_namespace_are_shared_with_its_later_pods() -> None:
     shapes = Shapes()
-    read = PodRecords(shapes)
-    first = read.record_of(pod("p-0", "g"), ours=True)
+    read = PodRecordReader(shapes)
+    first = read.record_of(pod("p-0", "g"), is_ours=True)
     own = shapes.separate(first.namespace, first.shape)
-    assert read.record_of(pod("p-1", "g"), ours=True).shape is own
+    assert read.record_of(pod("p-1", "g"), is_ours=True).shape is own
 
 
 def test_few_templates_are_cached_and_no_long_ones() -> None:
-    read = PodRecords(Shapes())
+    read = PodRecordReader(Shapes())
     most = wire_records._MAX_TEMPLATES
-    reserved = [read.record_of(pod(f"p-{number}", f"g-{number}"), ours=True) for number in range(most + 9)]
+    reserved = [read.record_of(pod(f"p-{number}", f"g-{number}"), is_ours=True) for number in range(most + 9)]
     assert {record.own_group for record in reserved} == {f"team/g-{number}" for number in range(most + 9)}
     assert len(read._templates) == most
     selector = {f"label-{number}": "x" * 60 for number in range(100)}
-    read.record_of(pod("p", "long", selector=selector), ours=True)
+    read.record_of(pod("p", "long", selector=selector), is_ours=True)
     assert all(len(key) < 5000 for key in read._templates)

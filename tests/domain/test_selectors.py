@@ -5,7 +5,7 @@ from typing import Any
 from extender.api.objects.cluster import Taint
 from extender.api.objects.pods import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement, Toleration
 from extender.domain.model.selectors import allows, is_tolerated, selects
-from extender.domain.model.shapes import HostPort, Shapes, conflicting_ports, node_taints
+from extender.domain.model.shapes import HostPort, Shapes, is_any_port_used, node_taints
 from tests.domain.builders import node, on_nodes, pod
 from tests.domain.world import World, single
 from tests.rows import each_of
@@ -86,10 +86,10 @@ def test_taints(taint: Taint, toleration: Toleration | None, in_: bool) -> None:
 
 def test_a_cordoned_node_takes_only_pods_that_tolerate_it() -> None:
     tolerant = Toleration("node.kubernetes.io/unschedulable", "Exists")
-    (cordon,) = node_taints(None, unschedulable=True)
+    (cordon,) = node_taints(None, is_cordoned=True)
     assert not is_tolerated(cordon, ())
     assert is_tolerated(cordon, (tolerant,))
-    assert node_taints([DEDICATED], unschedulable=False) == (DEDICATED,)
+    assert node_taints([DEDICATED], is_cordoned=False) == (DEDICATED,)
 
 
 @each_of(
@@ -101,8 +101,8 @@ def test_a_cordoned_node_takes_only_pods_that_tolerate_it() -> None:
     (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 81), False),
 )
 def test_host_ports(ours: HostPort, theirs: HostPort, clash: bool) -> None:
-    assert conflicting_ports((ours,), [theirs]) is clash
-    assert conflicting_ports((theirs,), [ours]) is clash
+    assert is_any_port_used((ours,), [theirs]) is clash
+    assert is_any_port_used((theirs,), [ours]) is clash
 
 
 NODES = [

@@ -109,7 +109,9 @@ def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
     world.settle()
     assert world.shows() == {"g-0": None}
     world.pass_time(0.6)
-    assert world.settle().shows() == {"g-0": Appearance(asks=True)}, "it may not have known of the capacity"
+    assert world.settle().shows() == {"g-0": Appearance(has_marker=True)}, (
+        "it may not have known of the capacity"
+    )
     world.report("g-0", MESSAGE)
     assert world.settle().shows() == {"g-0": None}, "nor of the new node"
     world.pass_time(LIMITS.refusal_grace + 0.1)
@@ -118,7 +120,9 @@ def test_a_refused_pod_disappears_and_comes_back_with_another_node() -> None:
     claim = world.claim("g-0")
     assert claim is not None
     assert claim.node != before
-    assert world.shows() == {"g-0": Appearance(asks=True), "g-1": Appearance("c")}, "it may find another"
+    assert world.shows() == {"g-0": Appearance(has_marker=True), "g-1": Appearance("c")}, (
+        "it may find another"
+    )
 
 
 def test_a_pod_refused_for_one_that_has_left_comes_back_when_the_scheduler_hears_of_that() -> None:
@@ -128,10 +132,10 @@ def test_a_pod_refused_for_one_that_has_left_comes_back_when_the_scheduler_hears
     )
     world.delete("left").settle()
     _refuse_twice(world)
-    world.ledger.shown_pods.record_left("b")
+    world.ledger.shown_pods.record_departure("b")
     world.pass_time(0.6)
     assert world.settle().shown() == {}
-    world.ledger.shown_pods.record_left("a")
+    world.ledger.shown_pods.record_departure("a")
     world.pass_time(0.6)
     assert "g-0" in world.settle().shown()
 
@@ -141,7 +145,7 @@ def test_a_node_given_up_for_a_pod_that_has_left_is_planned_again_when_the_sched
     _refuse_twice(world)
     world.pass_time(30)
     assert (world.verdict("g"), world.shown()) == (Verdict.WAITING, {})
-    world.ledger.shown_pods.record_left("a")
+    world.ledger.shown_pods.record_departure("a")
     assert "g-0" in world.settle().shown()
 
 
@@ -259,7 +263,7 @@ def test_after_an_error_it_is_shown_again_at_once_and_then_the_start_has_failed(
     world = through_proxy(node("a"), gang("g", 2, gated=False))
     world.shows()
     world.report("g-0")
-    assert world.settle().shown_changes() == [("g-0", None), ("g-0", Appearance(asks=True))]
+    assert world.settle().shown_changes() == [("g-0", None), ("g-0", Appearance(has_marker=True))]
     world.report("g-0")
     assert world.settle().shows() == {"g-0": None}
     world.pass_time(LIMITS.refusal_grace + 0.1)
@@ -273,7 +277,7 @@ def test_a_group_of_one_that_loses_its_place_to_others_is_shown_again() -> None:
         world.report("p")
         for _ in range(4):  # ever later
             world.settle().pass_time(1.0)
-        assert world.shown() == {"p": Appearance(asks=True)}
+        assert world.shown() == {"p": Appearance(has_marker=True)}
     world.report("p")
     assert world.settle().shown() == {}
 
@@ -294,17 +298,17 @@ def test_the_placement_of_a_queue_holds_for_groups_of_one(placement: str, where:
 
 def test_a_single_pod_is_filtered_by_muster_while_a_gang_has_hidden_claims() -> None:
     world = through_proxy(nodes("a", "b"), gang("g", 2, gated=False), pod("p", gated=False))
-    assert world.shown()["p"] == Appearance(asks=True)
+    assert world.shown()["p"] == Appearance(has_marker=True)
 
 
 def test_a_pod_is_filtered_by_muster_after_a_refusal_and_not_shown_in_a_loop() -> None:
     world = through_proxy(nodes("a", "b"), pod("p", gated=False))
     world.report("p", refusal(Reason.NO_ROOM))
-    assert world.settle().shown() == {"p": Appearance(asks=True)}
+    assert world.settle().shown() == {"p": Appearance(has_marker=True)}
     world.report("p", refusal(Reason.NO_ROOM))
     assert world.settle().shown() == {}
     world.pass_time(LIMITS.refusal_grace + LIMITS.backoff + 0.1)
-    assert world.shown() == {"p": Appearance(asks=True)}
+    assert world.shown() == {"p": Appearance(has_marker=True)}
 
 
 def test_pods_that_are_left_to_another_scheduler_disappear() -> None:

@@ -342,10 +342,10 @@ def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
     for number, row, copies in changes:
         if (number, row) in points:
             points.remove((number, row))
-            affinity.count(records[number], f"n{row}", -1)
+            affinity.add(records[number], f"n{row}", -1)
         else:
             points.append((number, row))
-            affinity.count(records[number], f"n{row}", 1)
+            affinity.add(records[number], f"n{row}", 1)
         affinity = affinity.clone(planner_of(world).capacity.counts) if copies else affinity
         looked = records[(number + row) % 8]
         others = [(records[each], f"n{of_row}") for each, of_row in points]

@@ -62,7 +62,7 @@ class ViewedEvents(Events):
             record, claim = self.world.ledger.pods.get(uid), self.world.ledger.claims.get(uid)
             assert record is not None
             assert record.is_waiting
-            assert not record.foreign_gates
+            assert not record.has_foreign_gates
             assert claim is not None
             assert claim.is_fixed
 

@@ -22,8 +22,8 @@ LATER = 9_000_000
 CHANGES: list[tuple[Appearance, Json]] = [
     (AS_STORED, {}),
     (Appearance("node-7"), {"node": "node-7"}),
-    (Appearance(asks=True), {"asks": True}),
-    (Appearance("node-7", asks=True), {"node": "node-7", "asks": True}),
+    (Appearance(has_marker=True), {"asks": True}),
+    (Appearance("node-7", has_marker=True), {"node": "node-7", "asks": True}),
 ]
 AFFINITY_TERM = {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "zone"}
 RICH_SPEC: Json = {
@@ -52,7 +52,7 @@ RICH_SPEC: Json = {
         },
     },
     "topologySpreadConstraints": [
-        {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, **AFFINITY_TERM},
+        {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2, **AFFINITY_TERM}
     ],
     "tolerations": [
         {"key": "dedicated", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}

@@ -40,7 +40,7 @@ class DrivenAppearances(Appearances):
     def appearance_of(self, uid: Uid) -> Appearance | None:
         return self._released.get(uid)
 
-    def in_flight(self, uid: Uid) -> bool:
+    def is_in_flight(self, uid: Uid) -> bool:
         return False
 
     def take_changes(self) -> Sequence[Change]:
@@ -48,7 +48,7 @@ class DrivenAppearances(Appearances):
             changes, self._changes = self._changes, []
             return changes
 
-    def record_left(self, node: str) -> None: ...
+    def record_departure(self, node: str) -> None: ...
 
     def record_fresh_start(self) -> None:
         self.fresh_starts += 1

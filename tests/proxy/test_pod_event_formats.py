@@ -18,14 +18,7 @@ from extender.domain.model.versioned_pod_watch import (
     UnwritablePod,
 )
 from tests.proxy.pod_forms import JSON, PROTOBUF, PodForm
-from tests.proxy.sample_pods import (
-    INITIAL_EVENTS_END,
-    Json,
-    bookmark,
-    expected,
-    pod,
-    without_kind,
-)
+from tests.proxy.sample_pods import INITIAL_EVENTS_END, Json, bookmark, expected, pod, without_kind
 from tests.rows import each_of
 
 FORMS = st.sampled_from([JSON, PROTOBUF])
@@ -98,8 +91,8 @@ def test_an_object_without_uid_is_passed_on_with_its_version(form: PodForm) -> N
     [
         (AS_STORED, {}),
         (Appearance("node-7"), {"node": "node-7"}),
-        (Appearance(asks=True), {"asks": True}),
-        (Appearance("node-7", asks=True), {"node": "node-7", "asks": True}),
+        (Appearance(has_marker=True), {"asks": True}),
+        (Appearance("node-7", has_marker=True), {"node": "node-7", "asks": True}),
     ],
 )
 @pytest.mark.parametrize(
@@ -118,7 +111,7 @@ def test_only_the_three_edits_change_a_pod(
     assert view_of(form, before, 5000, appearance) == expected(before, 5000, **edits)
 
 
-@pytest.mark.parametrize("appearance", [AS_STORED, Appearance("node-7", asks=True)])
+@pytest.mark.parametrize("appearance", [AS_STORED, Appearance("node-7", has_marker=True)])
 def test_the_group_that_a_pod_names_is_hidden_from_the_scheduler(
     form: PodForm, appearance: Appearance
 ) -> None:
@@ -151,7 +144,7 @@ def test_claims_of_a_hidden_group_have_their_own_names(form: PodForm, group: Jso
 
 def test_missing_parts_of_a_pod_are_added(form: PodForm) -> None:
     bare = {key: value for key, value in pod().items() if key not in ("spec", "status")}
-    assert view_of(form, bare, 9, Appearance("n", asks=True)) == expected(bare, 9, "n", asks=True)
+    assert view_of(form, bare, 9, Appearance("n", has_marker=True)) == expected(bare, 9, "n", asks=True)
 
 
 def test_a_changed_pod_can_be_read_and_changed_again(form: PodForm) -> None:
@@ -214,7 +207,7 @@ def test_a_list_is_written_piece_by_piece(count: int, one_page: bool, *, form: P
 def test_a_pod_of_a_list_keeps_its_own_version(form: PodForm) -> None:
     item = form.codec.page(form.listed({}, [pod()])).pods[0].pod
     writer = form.codec.list_writer(form.codec.list_metadata(900))
-    body = writer.start() + writer.item(item, Appearance("n-1", asks=True)) + writer.end()
+    body = writer.start() + writer.item(item, Appearance("n-1", has_marker=True)) + writer.end()
     (written,) = form.read_list(body)["items"]
     assert written == without_kind(expected(pod(), node="n-1", asks=True))
 
@@ -284,8 +277,8 @@ def test_hostile_bytes_raise_the_declared_errors_alone(
     for hostile in (data, good[:at] + data + good[at + keep :]):
         with suppress(BrokenPods, UnwritablePod):
             for event in events(form, hostile):
-                form.codec.write("ADDED", event.pod, 1, Appearance("n", asks=True))
+                form.codec.write("ADDED", event.pod, 1, Appearance("n", has_marker=True))
     for hostile in (data, body[:at] + data + body[at + keep :]):
         with suppress(BrokenPods, UnwritablePod):
             for item in form.codec.page(hostile).pods:
-                form.codec.list_writer(b"").item(item.pod, Appearance("n", asks=True))
+                form.codec.list_writer(b"").item(item.pod, Appearance("n", has_marker=True))

@@ -82,7 +82,9 @@ def test_json_in_another_form_is_read() -> None:
 )
 def test_only_the_three_edits_change_a_pod(change: Json) -> None:
     before = {**pod(), **change}
-    assert view_of(before, 5000, Appearance("n-1", asks=True)) == expected(before, 5000, "n-1", asks=True)
+    assert view_of(before, 5000, Appearance("n-1", has_marker=True)) == expected(
+        before, 5000, "n-1", asks=True
+    )
 
 
 @each_of(
@@ -103,9 +105,9 @@ def test_a_list_without_items() -> None:
 def test_an_indented_list_becomes_events_of_one_line_each() -> None:
     body = json.dumps(json.loads(JSON.listed({"resourceVersion": "9"}, [pod()])), indent=2) + "\n"
     (item,) = CODEC.page(body.encode()).pods
-    for looks in (AS_STORED, Appearance("n", asks=True)):
+    for looks in (AS_STORED, Appearance("n", has_marker=True)):
         frame = CODEC.write("ADDED", item.pod, 5, looks)
-        assert JSON.read(frame) == ("ADDED", expected(pod(), 5, looks.node, looks.asks))
+        assert JSON.read(frame) == ("ADDED", expected(pod(), 5, looks.node, looks.has_marker))
 
 
 def test_a_pod_that_cannot_be_changed_is_reported() -> None:

@@ -79,7 +79,7 @@ def test_unknown_fields_stay() -> None:
 def test_lengths_of_any_size(size: int) -> None:
     obj = pod(filler="x" * size)
     event = only(PROTOBUF.frame("ADDED", obj))
-    frame = CODEC.write("ADDED", event.pod, 5, Appearance("n" * 200, asks=True))
+    frame = CODEC.write("ADDED", event.pod, 5, Appearance("n" * 200, has_marker=True))
     assert PROTOBUF.read(frame)[1] == expected(obj, 5, "n" * 200, asks=True)
 
 

@@ -19,9 +19,9 @@ from extender.volcano.plugins import (
     SshKeys,
     build_with_plugins,
     objects_of,
+    plugin_resources,
     plugins_of,
     ssh_secret,
-    status_of,
 )
 from tests.rows import each_of
 
@@ -196,7 +196,7 @@ def test_the_secret_is_the_one_that_the_status_names(recorded: str, name: str) -
     status = JobStatus(controlled_resources={"plugin-ssh": recorded, "plugin-svc": "svc"})
     given = replace(job({"ssh": [], "svc": []}, {"w": 1}), status=status)
     assert pod(given, "w", 0)["spec"]["volumes"][-1]["secret"]["secretName"] == name
-    assert status_of(given) == {"plugin-svc": "svc"}
+    assert plugin_resources(given) == {"plugin-svc": "svc"}
 
 
 # ---- frameworks
@@ -295,10 +295,7 @@ def test_required_plugins_are_added(asked: str, names: set[str]) -> None:
 
 
 @each_of(
-    (
-        {"horovod": []},
-        "unknown plugin horovod: must be one of env, svc, ssh, pytorch, tensorflow, mpi, ray",
-    ),
+    ({"horovod": []}, "unknown plugin horovod: must be one of env, svc, ssh, pytorch, tensorflow, mpi, ray"),
     ({"env": ["--loud"]}, "plugin env: unknown flag --loud: the plugin has no flags"),
     ({"svc": ["loud"]}, "plugin svc: unknown flag loud"),
     ({"svc": ["--inject-hosts-env=maybe"]}, "plugin svc: flag --inject-hosts-env must be true or false"),

@@ -5,7 +5,7 @@ from typing import Any
 from extender.api.objects.volcano import LifecyclePolicy, PartitionPolicy
 from extender.volcano.admission import with_defaults
 from extender.volcano.pods import JobPod
-from extender.volcano.policies import JobRequest, policy_requests, replaced_in_time, request_for_lost_pod
+from extender.volcano.policies import JobRequest, outdated_requests, policy_requests, request_for_lost_pod
 from extender.volcano.states import Action
 from tests.rows import each_of
 from tests.volcano.jobs import NOW, after, in_phase, job, look, pod, policy, task
@@ -179,9 +179,9 @@ def test_a_delayed_action_is_cancelled_when_its_pod_runs_again() -> None:
     request = JobRequest(Action.RESTART, "w", "j-w-0", at=NOW + 10.0)
     early = look(new_job, pod(1), request=request)
     assert (early.status.state.phase, early.due_at) == ("Running", NOW + 10.0)
-    assert replaced_in_time([request], [pod(0), pod(1)], NOW) == [request]
-    assert replaced_in_time([request], [pod(0, "Pending"), pod(1)], NOW) == []
-    assert replaced_in_time([request], [pod(0), pod(1)], NOW + 10.0) == []
+    assert outdated_requests([request], [pod(0), pod(1)], NOW) == [request]
+    assert outdated_requests([request], [pod(0, "Pending"), pod(1)], NOW) == []
+    assert outdated_requests([request], [pod(0), pod(1)], NOW + 10.0) == []
     assert look(new_job, pod(1), now=NOW + 10.0, request=request).status.state.phase == "Restarting"
 
 

@@ -11,7 +11,7 @@ from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import Subject
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.webhooks.latest import Latest, Sources
+from extender.webhooks.latest import LatestQueues, Sources
 from extender.webhooks.reviews import NotKnown, Reviewer
 from extender.webhooks.rules import AdmissionRules
 from tests.domain.builders import NAMESPACE, SCHEDULER, queue
@@ -58,7 +58,7 @@ class Bench:
         self.slow = False  # whether a look-up takes its whole timeout
         self.now = 0.0
         sources = Sources(self._look_up, self._look_up_local_queue, self._look_up_namespace)
-        latest = partial(Latest, self.ledger, sources, lambda: self.now)
+        latest = partial(LatestQueues, self.ledger, sources, lambda: self.now)
         rules = AdmissionRules(
             self.ledger,
             latest,

@@ -61,6 +61,7 @@ class Reference(Wire, frozen=True):
 
 
 def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
+    """Return the condition of a type; None if there is none."""
     for found in conditions or ():  # a generator takes four times as long, for each pod
         if found.type == kind:
             return found
@@ -92,7 +93,7 @@ def refuse_deep(*values: object) -> None:
 Operation = dict[str, Any]  # operation of a JSON patch (RFC 6902)
 
 
-def added(path: Iterable[str | int], value: object) -> Operation:
+def addition(path: Iterable[str | int], value: object) -> Operation:
     """Return the JSON patch operation that adds a value, or replaces the value at the path."""
     return {"op": "add", "path": pointer(path), "value": value}
 

@@ -46,7 +46,11 @@ class DeviceCapacity(Wire, frozen=True):
 
 
 class CounterSet(Wire, frozen=True):
-    """Amounts that the partitions of a device share, or the amounts that one partition consumes of them."""
+    """Named amounts of a device that has partitions.
+
+    In `shared_counters`, these are the amounts that all partitions share. In `consumes_counters`, these are
+    the amounts that one partition consumes.
+    """
 
     name: str = ""
     counter_set: str = ""  # name of the shared amounts of which these are consumed; else empty

@@ -37,7 +37,7 @@ class WorkloadPart(NamedTuple):
 def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
     """Yield the parts of an object: the object itself, the items of a list, or the values of a mapping.
 
-    The role of an item is its `name` or `groupName`, that of a value is its key.
+    The role of an item is its `name` or `groupName`. The role of a value is its key.
     """
     if not offspring.parts:
         yield WorkloadPart("", obj)
@@ -55,7 +55,7 @@ def parts_of(obj: Json, offspring: Offspring) -> Iterator[WorkloadPart]:
             yield WorkloadPart(name.lower(), body, (*offspring.parts, key))
 
 
-def placed_parts(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart, dict[str, Any]]]:
+def parts_with_children(obj: Json, offspring: Offspring) -> Iterator[tuple[WorkloadPart, dict[str, Any]]]:
     """Yield the parts that have children, each with the values of placeholders for its first child."""
     if not all(value_at(obj, path) in values for path, values in offspring.when.items()):
         return
@@ -136,8 +136,8 @@ def _hash(template: Json) -> str:
     number = zlib.crc32(json.dumps(template, sort_keys=True, default=str).encode())
     letters = []
     for _ in range(10):
-        number, rest = divmod(number * 31 + 7, len(_SAFE_LETTERS))
-        letters.append(_SAFE_LETTERS[rest])
+        number, letter_index = divmod(number * 31 + 7, len(_SAFE_LETTERS))
+        letters.append(_SAFE_LETTERS[letter_index])
     return "".join(letters)
 
 
@@ -157,7 +157,7 @@ def count_pods(obj: Json) -> int:
     Equal pods are counted without making each.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     kind = kind_of(obj)
     if kind is None:
@@ -167,7 +167,7 @@ def count_pods(obj: Json) -> int:
     complete, total = kind.complete(obj), 0
     for offspring in kind.offspring:
         pods_of_child: dict[int, int] = {}  # number of pods of a child, by the id of its part
-        for part, values in placed_parts(complete, offspring):
+        for part, values in parts_with_children(complete, offspring):
             if id(part.body) not in pods_of_child:
                 pods_of_child[id(part.body)] = count_pods(child_of(complete, offspring, part, values))
             total += int(values["count"]) * pods_of_child[id(part.body)]
@@ -178,7 +178,7 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
     """Yield the children of an object in the order of their creation. The object has a name and a UID.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     kind = kind_of(obj)
     if kind is None or suspended(obj):
@@ -187,7 +187,7 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
     for offspring in kind.offspring:
         if offspring.kind == POD and not with_pods:
             continue
-        for part, values in placed_parts(complete, offspring):
+        for part, values in parts_with_children(complete, offspring):
             for nth in range(values["count"]):
                 numbers = {name: values[name] + nth for name in ("index", "number", "place")}
                 yield child_of(complete, offspring, part, values | numbers)
@@ -197,7 +197,7 @@ def controllers(obj: Json) -> Iterator[Json]:
     """Yield the children at any depth that create pods themselves.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     for child in children(obj, with_pods=False):
         yield child
@@ -208,14 +208,14 @@ def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
     """Yield the children with the given indexes, for an object whose children are all equal, such as a Job.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     kind = kind_of(obj)
     if kind is None:
         return
     complete = kind.complete(obj)
     for offspring in kind.offspring:
-        for part, values in placed_parts(complete, offspring):
+        for part, values in parts_with_children(complete, offspring):
             for index in indexes:
                 numbers = {"index": index, "number": index + 1, "place": index}
                 yield child_of(complete, offspring, part, values | numbers)

@@ -32,7 +32,7 @@ _TEXTS_FORM = "a list of texts"
 T = TypeVar("T")
 
 
-class Written(NamedTuple):
+class FileValue(NamedTuple):
     """Value in a configuration file, with its place.
 
     A fault does not end the reading, so `faults` has all faults of the file.
@@ -43,6 +43,7 @@ class Written(NamedTuple):
     faults: list[str]
 
     def refuse(self, allowed: str) -> None:
+        """Add a fault: the value is not one of the allowed values."""
         text = repr(self.value)
         shortened = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
         self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
@@ -72,16 +73,16 @@ class Written(NamedTuple):
     def texts(self, allowed: str) -> list[str]:
         return [item.text(r"\S(?:.*\S)?", "a text") for item in self.items(allowed)]
 
-    def items(self, allowed: str) -> "list[Written]":
+    def items(self, allowed: str) -> "list[FileValue]":
         """Return the items of a list. An empty list is a fault."""
         if isinstance(self.value, list) and self.value:
             numbered = enumerate(self.value)
-            return [Written(f"{self.where}[{number}]", item, self.faults) for number, item in numbered]
+            return [FileValue(f"{self.where}[{number}]", item, self.faults) for number, item in numbered]
         if self.value is not None:
             self.refuse(allowed)
         return []
 
-    def fields(self, optional: tuple[str, ...] = (), **needed: str) -> "dict[str, Written]":
+    def fields(self, optional: tuple[str, ...] = (), **needed: str) -> "dict[str, FileValue]":
         """Return the fields of a mapping by name: all needed fields, and the optional fields that exist.
 
         The value of a needed field is a text with the allowed values, for messages.
@@ -98,7 +99,7 @@ class Written(NamedTuple):
                 if mapping.get(name) is None:
                     self.faults.append(f"{self.where}.{name}: required value: {allowed}")
         return {
-            name: Written(f"{self.where}.{name}", mapping.get(name), self.faults)
+            name: FileValue(f"{self.where}.{name}", mapping.get(name), self.faults)
             for name in known
             if name in needed or name in mapping
         }
@@ -115,14 +116,14 @@ class FieldPath(NamedTuple):
     path: Path  # path in the object, or in each item
 
 
-def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
-    """Return the path of a field below `root`. Only with `many`, [*] is allowed.
+def as_field_path(text: str, root: str, *, allows_items: bool = False) -> FieldPath:
+    """Return the path of a field below `root`. Only with `allows_items`, [*] is allowed.
 
     Raises:
         ValueError: The text is not such a path.
     """
     match = _PATH_RE.fullmatch(text) if len(text) <= _MAX_PATH_LENGTH else None
-    if match is None or (match["inside"] and not many):
+    if match is None or (match["inside"] and not allows_items):
         raise ValueError(text)
     first = tuple(match["first"].split("."))
     if first[0] != root or len(first) == 1:
@@ -133,7 +134,7 @@ def as_field_path(text: str, root: str, *, many: bool = False) -> FieldPath:
 
 class FurtherKind(msgspec.Struct, frozen=True):
     row: WorkloadRow
-    written: Json  # the entry in the configuration file
+    document: Json  # the entry in the configuration file
 
 
 def with_further(kinds: Sequence[FurtherKind]) -> Kinds:
@@ -146,7 +147,7 @@ def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list
 
     Numbers in the list are read as texts.
     """
-    kinds = Written(where, value, [])
+    kinds = FileValue(where, value, [])
     rows = [(_row(entry), entry.value) for entry in kinds.items("a list of kinds")]
     known_keys = {*WORKLOADS}
     for number, (row, _) in enumerate(rows):
@@ -157,7 +158,7 @@ def further_kinds(value: Any, where: str) -> tuple[tuple[FurtherKind, ...], list
     return tuple(FurtherKind(*row) for row in rows), kinds.faults
 
 
-def _row(entry: Written) -> WorkloadRow:
+def _row(entry: FileValue) -> WorkloadRow:
     """Return the row of a kind. The row is unusable if its entry has faults."""
     fields = entry.fields(
         apiVersion=_VERSION_FORM,
@@ -171,7 +172,7 @@ def _row(entry: Written) -> WorkloadRow:
     return WorkloadRow(
         api_version=fields["apiVersion"].text(_API_VERSION, _VERSION_FORM),
         kind=fields["kind"].text("[A-Z][A-Za-z0-9]{0,62}", _KIND_FORM),
-        named=fields["plural"].text(_DNS, _NAME_FORM),
+        irregular_plural=fields["plural"].text(_DNS, _NAME_FORM),
         suspend=_path(fields["suspend"], "spec", _SUSPEND_FORM),
         offspring=_pod_sets(fields["podSets"]),
         manageable=True,
@@ -180,7 +181,7 @@ def _row(entry: Written) -> WorkloadRow:
     )
 
 
-def _pod_sets(entry: Written) -> tuple[Offspring, ...]:
+def _pod_sets(entry: FileValue) -> tuple[Offspring, ...]:
     """Return the pod sets of an entry.
 
     Pod sets whose template has no [*] need distinct roles. For other pod sets, the names of the items are the
@@ -193,14 +194,15 @@ def _pod_sets(entry: Written) -> tuple[Offspring, ...]:
     return pod_sets
 
 
-def _path(entry: Written, root: str, allowed: str) -> Path:
+def _path(entry: FileValue, root: str, allowed: str) -> Path:
     return entry.read(lambda text: as_field_path(text, root), FieldPath((), ()), allowed).path
 
 
-def _pod_set(entry: Written) -> Offspring:
+def _pod_set(entry: FileValue) -> Offspring:
+    """Return the children that an entry of podSets describes."""
     fields = entry.fields(template=_TEMPLATE_FORM, optional=("count", "role"))
     template = fields["template"].read(
-        lambda text: as_field_path(text, "spec", many=True), FieldPath((), ()), _TEMPLATE_FORM
+        lambda text: as_field_path(text, "spec", allows_items=True), FieldPath((), ()), _TEMPLATE_FORM
     )
     role = ""
     if "role" in fields:
@@ -218,13 +220,13 @@ def _pod_set(entry: Written) -> Offspring:
     )
 
 
-def _count(entry: Written, list_path: Path) -> Count:
+def _count(entry: FileValue, list_path: Path) -> Count:
     def read(text: str) -> Count:
         if re.fullmatch("[0-9]{1,10}", text):
             if not 1 <= int(text) <= MAX_INT:
                 raise ValueError(text)
             return Count(default=int(text))
-        path = as_field_path(text, "spec", many=True)
+        path = as_field_path(text, "spec", allows_items=True)
         if path.items != list_path:
             raise ValueError(text)
         return Count(path=path.path)
@@ -232,7 +234,8 @@ def _count(entry: Written, list_path: Path) -> Count:
     return entry.read(read, Count(), _COUNT_FORM)
 
 
-def _signs(entry: Written) -> Iterator[Sign]:
+def _signs(entry: FileValue) -> Iterator[Sign]:
+    """Yield the signs that an entry states: conditions, or the values of a field. `never` means no sign."""
     if entry.value in (None, NEVER):
         return
     if isinstance(entry.value, dict) and "conditions" in entry.value:

@@ -28,7 +28,7 @@ class MadePods(msgspec.Struct, frozen=True, gc=False):
     pods: int = 1  # pods that the controller creates even if none of them ends
     sets: int = 1  # number of pod sets
     at_once: int = 1  # pods that the controller creates even if none of them runs
-    together: bool = False  # whether the pods of this kind must run together
+    is_together: bool = False  # whether the pods of this kind must run together
     requested: str = ""  # text of Muster's annotation; empty without it
     volcano: int | None = None  # number in Volcano's annotation, 1 if it is no number; None without it
     may_scale: bool = False  # whether its number of pods may change while they run
@@ -55,13 +55,13 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
         counts: The number of pods at the start, by role.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     pods = sum(counts.values())
     requested, volcano = requested_sizes(value_at(obj, ("metadata", "annotations")) or {})
     if row is None:
         return MadePods(pods, len(counts), at_once=pods, requested=requested, volcano=volcano)
-    dependent_roles = row.dependent(obj, counts)
+    dependent_roles = row.dependent_roles(obj, counts)
     independent = sum(count for role, count in counts.items() if role not in dependent_roles)
     at_once = row.at_once(obj, counts) if row.at_once else independent
     return MadePods(pods, len(counts), at_once, row.together(obj), requested=requested, volcano=volcano)
@@ -102,7 +102,7 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
     maximum = None
     if gang:
         maximum = gang.pods if waits else gang.at_once
-    default = maximum if gang and maximum and (waits or gang.together) else 1
+    default = maximum if gang and maximum and (waits or gang.is_together) else 1
     annotation = (gang.requested if gang else "") or template
     if annotation:
         return _read(annotation, gang, maximum, default)
@@ -127,9 +127,9 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
         source: The object that has the annotation, for the message; empty for the job.
     """
     where = " ".join(filter(None, (f"annotation {keys.MIN_MEMBER}", source)))
-    scaled = gang if gang is not None and gang.may_scale else None
-    if text == ALL and scaled is not None:
-        return _scaled(scaled.pods, scaled, where)
+    scalable_gang = gang if gang is not None and gang.may_scale else None
+    if text == ALL and scalable_gang is not None:
+        return _scaled(scalable_gang.pods, scalable_gang, where)
     if text == ALL and maximum is not None:
         return GangSize(max(maximum, 1))
     if text == ALL:
@@ -139,8 +139,8 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
         fault = f"{where}: invalid value {text!r:.50}: must be {ALL}, or a whole number from 1"
         return GangSize(default, fault)
     number = int(text)
-    if scaled is not None:
-        return _scaled(number, scaled, where)
+    if scalable_gang is not None:
+        return _scaled(number, scalable_gang, where)
     if gang is not None and 0 < gang.pods < number:
         return GangSize(default, f"{where}: invalid value {number}: it makes {gang.pods} at once")
     return GangSize(number if maximum is None else max(min(number, maximum), 1))

@@ -35,7 +35,7 @@ _INITIALIZERS = ("dataset-initializer", "model-initializer")
 _NODE = "node"  # the name of the main container, and of the Job without a runtime
 _NODES, _RESOURCES = ("spec", "trainer", "numNodes"), ("spec", "trainer", "resourcesPerNode")
 _POD = ("template", "spec", "template")
-_NAMES_GROUP = {"volcano": ("annotations", GROUP_ANNOTATION), "coscheduling": ("labels", GROUP_LABEL)}
+_GROUP_KEY_BY_PLUGIN = {"volcano": ("annotations", GROUP_ANNOTATION), "coscheduling": ("labels", GROUP_LABEL)}
 _MANAGER = "kube-muster.io/muster"
 
 _LABEL = "training.kubeflow.org"
@@ -75,8 +75,8 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
 
 def _dependent(job: Json, _: Counts) -> tuple[str, ...]:
     """Return the roles that start after others: the launcher of an MPIJob that waits for its workers."""
-    waits = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
-    return ("launcher",) if waits else ()
+    must_wait = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
+    return ("launcher",) if must_wait else ()
 
 
 def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
@@ -86,7 +86,7 @@ def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
         kind=kind,
         offspring=offspring,
         together=lambda _: True,
-        dependent=_dependent,
+        dependent_roles=_dependent,
         suspend=("spec", "runPolicy", "suspend"),
         manageable=True,
         succeeded=(Sign(condition="Succeeded"),),
@@ -133,9 +133,9 @@ KUBEFLOW = (
 )
 
 
-def patched(jobs: list[Json], train_job: Json) -> list[Json]:
+def with_patches(jobs: list[Json], train_job: Json) -> list[Json]:
     """Return the replicated Jobs of a runtime after the changes of the TrainJob."""
-    by_name, patches = {str(job.get("name")): job for job in jobs}, list[Json]()
+    jobs_by_name, patches = {str(job.get("name")): job for job in jobs}, list[Json]()
     for field in ("podSpecOverrides", "podTemplateOverrides"):
         for override in shape.items_at(train_job, "spec", field):
             pod = _without_targets(override)
@@ -145,25 +145,25 @@ def patched(jobs: list[Json], train_job: Json) -> list[Json]:
         patches += value_at(patch, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or []
     for patch in patches:
         name = str(patch.get("name"))
-        if name in by_name:
-            by_name[name] = merged_by_name(by_name[name], patch)
-    return list(by_name.values())
+        if name in jobs_by_name:
+            jobs_by_name[name] = merged_by_name(jobs_by_name[name], patch)
+    return list(jobs_by_name.values())
 
 
-def annotating(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
-    """Return the fields of a TrainJob's spec that annotate the pods of `jobs`.
+def annotation_fields(train_job: Json, jobs: Iterable[str], annotation: Json) -> Json:
+    """Return the fields of a TrainJob's spec that give the pods of `jobs` an annotation.
 
     The fields cover all releases of the Trainer.
     """
     meta = {"metadata": {"annotations": annotation}}
     overrides = shape.items_at(train_job, "spec", "podTemplateOverrides")
-    others = [override for override in overrides if _without_targets(override) != meta]
+    other_overrides = [override for override in overrides if _without_targets(override) != meta]
     patches = shape.items_at(train_job, "spec", "runtimePatches")
     patches = [patch for patch in patches if patch.get("manager") != _MANAGER]
-    on_jobs = [_job_patch(name, meta) for name in jobs]
-    patch_spec = {"template": {"spec": {"replicatedJobs": on_jobs}}}
+    job_patches = [_job_patch(name, meta) for name in jobs]
+    patch_spec = {"template": {"spec": {"replicatedJobs": job_patches}}}
     return {
-        "podTemplateOverrides": [*others, {"targetJobs": [{"name": name} for name in jobs], **meta}],
+        "podTemplateOverrides": [*other_overrides, {"targetJobs": [{"name": name} for name in jobs], **meta}],
         "runtimePatches": [*patches, {"manager": _MANAGER, "trainingRuntimeSpec": patch_spec}],
     }
 
@@ -203,29 +203,29 @@ def with_job_set(train_job: Json) -> Json:
     runtime = runtime_in(TRAIN_JOB, train_job)
     spec_of_runtime = value_at(runtime, ("template", "spec")) or {}
     job_set = _bare_job_set(train_job) if runtime is None else spec_of_runtime
-    jobs = patched(list(job_set.get("replicatedJobs") or []), train_job)
+    jobs = with_patches(list(job_set.get("replicatedJobs") or []), train_job)
     policy, grouping = value_at(runtime, ("mlPolicy",)) or {}, value_at(runtime, ("podGroupPolicy",)) or {}
     # With a policy for PodGroups, the Trainer creates one with the TrainJob's name.
     name = value_at(train_job, ("metadata", "name")) or ""
-    places = (place for plugin, place in _NAMES_GROUP.items() if grouping.get(plugin) is not None)
+    places = (place for plugin, place in _GROUP_KEY_BY_PLUGIN.items() if grouping.get(plugin) is not None)
     group_meta = {"metadata": {field: {key: name} for field, key in places}}
-    complete = [_for_train_job(job, train_job, policy, group_meta) for job in jobs]
-    return shape.with_spec(train_job, jobSet={**job_set, "replicatedJobs": complete})
+    complete_jobs = [_complete_job(job, train_job, policy, group_meta) for job in jobs]
+    return shape.with_spec(train_job, jobSet={**job_set, "replicatedJobs": complete_jobs})
 
 
 def with_unfinished_jobs(train_job: Json) -> Json:
     """Return a TrainJob without the Jobs that have succeeded, which are not created again."""
     complete = with_job_set(train_job)
-    succeeded = succeeded_by_name(shape.items_at(train_job, "status", "jobsStatus"))
+    succeeded_counts = succeeded_by_name(shape.items_at(train_job, "status", "jobsStatus"))
     job_set = complete["spec"]["jobSet"]
     jobs = [
-        {**job, "replicas": max(_REPLICAS.read_from(job) - succeeded.get(str(job.get("name")), 0), 0)}
+        {**job, "replicas": max(_REPLICAS.read_from(job) - succeeded_counts.get(str(job.get("name")), 0), 0)}
         for job in job_set["replicatedJobs"]
     ]
     return shape.with_spec(complete, jobSet={**job_set, "replicatedJobs": jobs})
 
 
-def annotated(train_job: Json, name: str, text: str) -> Json:
+def missing_annotation_fields(train_job: Json, name: str, text: str) -> Json:
     """Return the fields of the spec that give all pods of a TrainJob this annotation.
 
     The result is empty if the pods have the annotation already.
@@ -234,30 +234,35 @@ def annotated(train_job: Json, name: str, text: str) -> Json:
     path = (*_POD, "metadata", "annotations", name)
     if all(value_at(job, path) == text for job in jobs):
         return {}
-    return annotating(train_job, [str(job.get("name")) for job in jobs], {name: text})
+    return annotation_fields(train_job, [str(job.get("name")) for job in jobs], {name: text})
 
 
 def _bare_job_set(train_job: Json) -> Json:
-    missing = [".".join(path) for path in (_NODES, _RESOURCES) if value_at(train_job, path) is None]
-    if missing:
-        raise ValueError(f"{missing[0]}: missing; what its runtime says is not known here")
+    """Return the JobSet of a TrainJob without a runtime: a single Job with the TrainJob's image.
+
+    Raises:
+        ValueError: A field is missing for which the runtime would have a default.
+    """
+    missing_fields = [".".join(path) for path in (_NODES, _RESOURCES) if value_at(train_job, path) is None]
+    if missing_fields:
+        raise ValueError(f"{missing_fields[0]}: missing; what its runtime says is not known here")
     image = value_at(train_job, ("spec", "trainer", "image"))
     pod = {"spec": {"containers": [{"name": _NODE, **({"image": image} if image else {})}]}}
     template = {"metadata": {"labels": {_STEP: _TRAINER}}, "spec": {"template": pod}}
     return {"replicatedJobs": [{"name": _NODE, "template": template}]}
 
 
-def _step(job: Json) -> str:
+def _step_of(job: Json) -> str:
     return value_at(job, ("template", "metadata", "labels", _STEP)) or ""
 
 
-def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json:
+def _complete_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json:
     """Return a replicated Job with the TrainJob's number of pods, resources and PodGroup."""
     nodes = _count_pods(job, train_job, policy)
     numbers = {"parallelism": nodes, "completions": nodes}
-    once = {"replicas": 1} if _step(job) in (_TRAINER, *_INITIALIZERS) else {}
+    once = {"replicas": 1} if _step_of(job) in (_TRAINER, *_INITIALIZERS) else {}
     pods, resources = value_at(job, _POD) or {}, value_at(train_job, _RESOURCES)
-    if resources and (_step(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)):
+    if resources and (_step_of(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)):
         patch = {"resources": resources}
         containers = [
             merged_by_name(container, patch) if container.get("name") == _NODE else container
@@ -270,11 +275,11 @@ def _for_train_job(job: Json, train_job: Json, policy: Json, group: Json) -> Jso
 
 def _count_pods(job: Json, train_job: Json, policy: Json) -> int:
     """Return the number of pods of a replicated Job. In MPI, the launcher may be one of the nodes."""
-    is_counted = job.get("name") == _NODE if policy.get("mpi") else _step(job) == _TRAINER
+    is_counted = job.get("name") == _NODE if policy.get("mpi") else _step_of(job) == _TRAINER
     if is_counted and value_at(train_job, _NODES) is not None:
         nodes = Count(path=_NODES).read_from(train_job)
         return max(nodes - 1, 1) if _launcher_is_node(policy) else nodes
-    is_of_policy = _step(job) == _TRAINER and bool(policy)
+    is_of_policy = _step_of(job) == _TRAINER and bool(policy)
     path = ("numNodes",) if is_of_policy else ("template", "spec", "parallelism")
     return max(Count(path=path).read_from(policy if is_of_policy else job), 1)
 
@@ -296,14 +301,14 @@ TRAIN_JOB = WorkloadRow(
             shape.RuntimeKind(api_version=_VERSION, kind="TrainingRuntime", namespaced=True),
         ),
     ),
-    annotate=annotated,
+    annotate=missing_annotation_fields,
     together=lambda _: True,
-    dependent=lambda job, counts: dependent_jobs({"spec": with_job_set(job)["spec"]["jobSet"]}, counts),
+    dependent_roles=lambda job, counts: dependent_jobs({"spec": with_job_set(job)["spec"]["jobSet"]}, counts),
     manageable=True,
     succeeded=(Sign(condition="Complete"),),
     failed=(Sign(condition="Failed"),),
     complete=with_job_set,
-    counted=with_unfinished_jobs,
+    counting=with_unfinished_jobs,
     remark=lambda job: (
         ""
         if "runtime" in job["spec"]

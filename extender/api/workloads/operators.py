@@ -84,7 +84,7 @@ def excess_fields(
 def volcano_tasks(job: Json) -> Json:
     """Return a Volcano Job with the fields that Volcano's webhook adds.
 
-    They are the names of tasks, minAvailable, and the scheduler and priority of pods.
+    The webhook adds the names of tasks, minAvailable, and the scheduler and priority of pods.
 
     Raises:
         ValueError: There are too many tasks, or a number is invalid.
@@ -102,8 +102,7 @@ def volcano_tasks(job: Json) -> Json:
         template = task.get("template") or {}
         template = {**template, "spec": {**inherited, **(template.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
-    # All tasks have a minimum if one task has minPartitions, else only the tasks with minAvailable. A task
-    # that starts after others has no minimum.
+    # Without minPartitions, only tasks with minAvailable have a minimum. Tasks that start later have none.
     partitioned = [task for task in tasks if task.get("partitionPolicy")]
     has_min_partitions = any(map(_MIN_PARTITIONS.read_from, partitioned))
     with_minimum = (task for task in tasks if has_min_partitions or task.get("minAvailable") is not None)
@@ -142,7 +141,7 @@ _SUCCEEDED, _FAILED, _STOPPED = ("Completed",), ("Failed", "Terminated"), ("Abor
 _COUNTED = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 
 
-def _waits(job: Json) -> bool:
+def _is_waiting(job: Json) -> bool:
     """Return whether a Volcano Job waits for its admission.
 
     The annotation `STARTED` has the time of the admission. If the annotation is empty, the admission was
@@ -161,24 +160,24 @@ def _podgroup(job: Json) -> Json:
     if minimum > total:
         raise ValueError(f"spec.minAvailable: invalid value {minimum}: its tasks make {total} pods")
     queue = spec.get("queue") or DEFAULT_QUEUE
-    by_task = {name: count for name, count in (spec["minTaskMember"] or {}).items() if count}
+    min_by_task = {name: count for name, count in (spec["minTaskMember"] or {}).items() if count}
     parts = {"subGroupPolicy": spec["subGroupPolicy"]} if spec["subGroupPolicy"] else {}
-    return {"minMember": minimum, "minTaskMember": by_task, "queue": queue, **parts}
+    return {"minMember": minimum, "minTaskMember": min_by_task, "queue": queue, **parts}
 
 
-_TASK = {
+_TASK_LABELS = {
     "volcano.sh/job-name": "{owner}",
     "volcano.sh/task-index": "{index}",
     "volcano.sh/task-spec": "{role}",
 }
 _VOLCANO_GROUP = "{owner}-{uid}"
 VOLCANO_COMMANDED = Commanded(
-    is_waiting=_waits, is_stopped=lambda job: value_at(job, _PHASE) in _STOPPED, podgroup=_podgroup
+    is_waiting=_is_waiting, is_stopped=lambda job: value_at(job, _PHASE) in _STOPPED, podgroup=_podgroup
 )
 VOLCANO_JOB = WorkloadRow(
     api_version=shape.VOLCANO_JOB[0],
     kind=shape.VOLCANO_JOB[1],
-    short=("vcjob", "vj"),
+    short_names=("vcjob", "vj"),
     offspring=(
         Offspring(
             kind=POD_GROUP,
@@ -197,13 +196,13 @@ VOLCANO_JOB = WorkloadRow(
             parts=("spec", "tasks"),
             template=("template",),
             count=_REPLICAS,
-            labels=_TASK,
-            annotations=_TASK
+            labels=_TASK_LABELS,
+            annotations=_TASK_LABELS
             | {"scheduling.k8s.io/group-name": _VOLCANO_GROUP, "volcano.sh/job-version": "0"},
         ),
     ),
     counts=(("spec", "minAvailable"),),
-    dependent=lambda job, _: {
+    dependent_roles=lambda job, _: {
         str(task["name"]).lower() for task in volcano_tasks(job)["spec"]["tasks"] if _starts_later(task)
     },
     suspend=(),
@@ -250,8 +249,8 @@ _RAY_GROUPS = ("spec", "workerGroupSpecs")
 def _needed_pods(cluster: Json, _: Counts | None = None) -> int:
     """Return the number of a RayCluster's pods. With the autoscaler, only the minimum of workers counts."""
     spec = cluster.get("spec") or {}
-    counted = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
-    return 1 + sum(counted.read_from(group) for group in spec.get("workerGroupSpecs") or [])
+    worker_count = _NEEDED_WORKERS if spec.get("enableInTreeAutoscaling") else WORKERS
+    return 1 + sum(worker_count.read_from(group) for group in spec.get("workerGroupSpecs") or [])
 
 
 def _ray_labels(node_type: str, group: str) -> dict[str, str]:
@@ -341,7 +340,7 @@ RAY = tuple(row(version) for version in ("v1", "v1alpha1") for row in _ROWS)
 DRIVER, EXECUTOR = ("spec", "driver", "template"), ("spec", "executor", "template")
 _UNITS = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
 _MIN_OVERHEAD = 384  # MiB, as in Spark
-_IN_POD = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priorityClassName", "hostNetwork")
+_POD_FIELDS = ("schedulerName", "nodeSelector", "tolerations", "affinity", "priorityClassName", "hostNetwork")
 
 
 def with_templates(app: Json) -> Json:
@@ -351,14 +350,14 @@ def with_templates(app: Json) -> Json:
     """
     spec = app.get("spec") or {}
     roles = {role: spec.get(role) or {} for role in ("driver", "executor")}
-    templated = {name: {**role, "template": _template(spec, role, name)} for name, role in roles.items()}
+    full_roles = {name: {**role, "template": _template(spec, role, name)} for name, role in roles.items()}
     if spec.get("batchScheduler") != VOLCANO:
-        return shape.with_spec(app, **templated)
+        return shape.with_spec(app, **full_roles)
     options, name = spec.get("batchSchedulerOptions") or {}, f"spark-{value_at(app, ('metadata', 'name'))}-pg"
     gang = {"minMember": 1, **{field: options.get(field) for field in ("queue", "priorityClassName")}}
-    for part in templated.values():
+    for part in full_roles.values():
         part["template"] = as_group_member(part["template"], name, {})
-    return shape.with_spec(app, **templated, gangs=[gang])
+    return shape.with_spec(app, **full_roles, gangs=[gang])
 
 
 def _template(spec: Json, role: Json, name: str) -> Json:
@@ -375,10 +374,10 @@ def _template(spec: Json, role: Json, name: str) -> Json:
     if gpu := role.get("gpu"):
         limits[str(gpu.get("name"))] = str(gpu.get("quantity"))
     container["resources"] = {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
-    in_pod = {field: role[field] for field in _IN_POD if role.get(field)}
+    pod_fields = {field: role[field] for field in _POD_FIELDS if role.get(field)}
     return {
         "metadata": {**meta, "labels": labels, "annotations": annotations},
-        "spec": {"restartPolicy": "Never", **base, **in_pod, "containers": [container, *others]},
+        "spec": {"restartPolicy": "Never", **base, **pod_fields, "containers": [container, *others]},
     }
 
 
@@ -418,14 +417,14 @@ _STATE = ("status", "applicationState", "state")
 SPARK_APPLICATION = WorkloadRow(
     api_version="sparkoperator.k8s.io/v1beta2",
     kind="SparkApplication",
-    short=("sparkapp",),
+    short_names=("sparkapp",),
     offspring=(
         group_of_operator("spark-{owner}-pg"),
         Offspring(
             kind=POD,
             name="{owner}-driver",
             template=DRIVER,
-            optional=True,
+            is_optional=True,
             annotated=("spec", "driver", "annotations"),
             role="driver",
             labels=_spark_labels("driver"),
@@ -434,7 +433,7 @@ SPARK_APPLICATION = WorkloadRow(
             kind=POD,
             name="{owner}-{hash}-exec-{number}",
             template=EXECUTOR,
-            optional=True,
+            is_optional=True,
             annotated=("spec", "executor", "annotations"),
             role="executor",
             count=Count(path=("spec", "executor", "instances")),
@@ -444,7 +443,7 @@ SPARK_APPLICATION = WorkloadRow(
         ),
     ),
     together=lambda _: True,
-    dependent=lambda *_: ("executor",),
+    dependent_roles=lambda *_: ("executor",),
     manageable=True,
     succeeded=(Sign(fields={_STATE: ("COMPLETED",)}),),
     failed=(Sign(fields={_STATE: ("FAILED",)}),),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.objects.pods import Pod
 from extender.api.units import is_count, rounded_up
-from extender.api.workloads.children import body_of, child_of, kind_of, parts_of, placed_parts
+from extender.api.workloads.children import body_of, child_of, kind_of, parts_of, parts_with_children
 from extender.api.workloads.shape import MAX_INT, POD, Json, Kinds, Path, WorkloadRow, value_at
 from extender.api.workloads.table import WORKLOADS
 
@@ -27,7 +27,7 @@ class JobPodSet(msgspec.Struct, frozen=True):
     role: str  # name of the set in lower case; empty if the kind has only one set
     count: int  # 1 or more
     template: Json  # labels, annotations and spec of the first pod
-    later: bool = False  # whether its pods are created only after those of other sets have ended
+    starts_later: bool = False  # whether its pods are created only after those of other sets have ended
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
@@ -36,7 +36,7 @@ def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
     The result does not depend on whether the job is suspended.
 
     Raises:
-        MALFORMED: Counts, templates or amounts cannot be read, or two sets have the same role.
+        SHAPE_ERRORS: Counts, templates or amounts cannot be read, or two sets have the same role.
     """
     try:
         sets = list(_sets(obj, JobPodSet("", 1, {}), kinds))
@@ -59,13 +59,13 @@ def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
         if (obj.get("apiVersion"), obj.get("kind")) == POD:
             yield replace(outer, template=_checked_template(obj, outer.role))
         return
-    complete = (kind.counted or kind.complete)(obj)
+    complete = (kind.counting or kind.complete)(obj)
     for offspring in kind.offspring:
-        for part, values in placed_parts(complete, offspring):
+        for part, values in parts_with_children(complete, offspring):
             count, role = outer.count * values["count"], offspring.role or part.role or outer.role
-            later = bool(offspring.later) and value_at(part.body, offspring.later) is True
+            is_later = bool(offspring.later) and value_at(part.body, offspring.later) is True
             child = child_of(complete, offspring, part, values)
-            yield from _sets(child, JobPodSet(role, count, {}, later or outer.later), kinds)
+            yield from _sets(child, JobPodSet(role, count, {}, is_later or outer.starts_later), kinds)
 
 
 def _checked_template(pod: Json, role: str) -> Json:
@@ -164,14 +164,14 @@ def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> l
     path may be absent.
 
     Raises:
-        MALFORMED: The object cannot be read.
+        SHAPE_ERRORS: The object cannot be read.
     """
     own_paths = [(*path, *_ANNOTATIONS) for path in row.templates if isinstance(value_at(obj, path), dict)]
     return list(dict.fromkeys([*_annotation_paths(row, obj, kinds), *own_paths]))
 
 
 def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Path]:
-    """Yield the paths of the annotations of the pods of an object and of its children."""
+    """Yield the paths at which an object and its children have the annotations of their pods."""
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
             if offspring.kind == POD:

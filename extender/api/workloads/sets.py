@@ -26,20 +26,20 @@ def indexed_jobs(job_set: Json) -> Json:
 def unfinished_jobs(job_set: Json) -> Json:
     """Return a JobSet without its succeeded Jobs. `later` is true in Jobs that wait until others complete."""
     job_set = indexed_jobs(job_set)
-    succeeded = succeeded_by_name(shape.items_at(job_set, "status", "replicatedJobsStatus"))
-    jobs, ended_names, later = list[Json](), set[Any](), set[Any]()
+    succeeded_counts = succeeded_by_name(shape.items_at(job_set, "status", "replicatedJobsStatus"))
+    jobs, ended_names, later_names = list[Json](), set[Any](), set[Any]()
     for job in job_set["spec"]["replicatedJobs"]:
         name = job.get("name")
-        count = max(_REPLICAS.read_from(job) - succeeded.get(str(name), 0), 0)
+        count = max(_REPLICAS.read_from(job) - succeeded_counts.get(str(name), 0), 0)
         if count == 0:
             ended_names.add(name)
         elif any(
-            dependency.get("status") == "Complete" or dependency.get("name") in later
+            dependency.get("status") == "Complete" or dependency.get("name") in later_names
             for dependency in job.get("dependsOn") or ()
             if dependency.get("name") not in ended_names
         ):
-            later.add(name)
-        jobs.append({**job, "replicas": count, "later": name in later})
+            later_names.add(name)
+        jobs.append({**job, "replicas": count, "later": name in later_names})
     return shape.with_spec(job_set, replicatedJobs=jobs)
 
 
@@ -75,9 +75,9 @@ def workers_of_each_leader(lws: Json) -> Json:
     template = value_at(lws, ("spec", "leaderWorkerTemplate")) or {}
     workers = {"template": template.get("workerTemplate"), "replicas": max(_SIZE.read_from(template) - 1, 0)}
     groups = range(min(_LEADERS.read_from(lws), _MAX_LEADERS))
-    with_leaders = {"leaderTemplate": template.get("workerTemplate"), **template}
-    by_leader = {str(group): workers for group in groups}
-    return shape.with_spec(lws, leaderWorkerTemplate=with_leaders, workers=by_leader)
+    leader_template = {"leaderTemplate": template.get("workerTemplate"), **template}
+    workers_by_leader = {str(group): workers for group in groups}
+    return shape.with_spec(lws, leaderWorkerTemplate=leader_template, workers=workers_by_leader)
 
 
 def workers_of_all_leaders(lws: Json) -> Json:
@@ -97,7 +97,7 @@ def pods_of_one_group(lws: Json, _: Counts) -> int:
 
 
 _JOBSET = "jobset.sigs.k8s.io"
-_OF_JOBSET = {
+_JOBSET_LABELS = {
     f"{_JOBSET}/global-replicas": "{total}",
     f"{_JOBSET}/job-global-index": "{place}",
     f"{_JOBSET}/job-index": "{index}",
@@ -118,18 +118,18 @@ JOB_SET = WorkloadRow(
             template=("template",),
             later=("later",),
             count=_REPLICAS,
-            labels=_OF_JOBSET,
-            annotations=_OF_JOBSET,
+            labels=_JOBSET_LABELS,
+            annotations=_JOBSET_LABELS,
             on_pods=True,
         ),
     ),
     together=lambda _: True,
-    dependent=dependent_jobs,
+    dependent_roles=dependent_jobs,
     manageable=True,
     succeeded=(Sign(condition="Completed"),),
     failed=(Sign(condition="Failed"),),
     complete=indexed_jobs,
-    counted=unfinished_jobs,
+    counting=unfinished_jobs,
     remark=order_remark,
 )
 
@@ -138,14 +138,14 @@ _LWS = "leaderworkerset.sigs.k8s.io"
 LEADER_WORKER_SET = WorkloadRow(
     api_version="leaderworkerset.x-k8s.io/v1",
     kind="LeaderWorkerSet",
-    short=("lws",),
+    short_names=("lws",),
     offspring=(
         Offspring(
             kind=POD,
             name="{owner}-{index}",
             prefix="{owner}-",
             template=("spec", "leaderWorkerTemplate", "leaderTemplate"),
-            optional=True,
+            is_optional=True,
             role="leader",
             count=_LEADERS,
             owner=(shape.STATEFUL_SET, "{owner}"),
@@ -182,5 +182,5 @@ LEADER_WORKER_SET = WorkloadRow(
     at_once=pods_of_one_group,
     suspend=(),
     complete=workers_of_each_leader,
-    counted=workers_of_all_leaders,
+    counting=workers_of_all_leaders,
 )

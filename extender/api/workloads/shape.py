@@ -50,6 +50,11 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def _at(part: Json, path: Path, default: int) -> int:
+        """Return the number at a path of a part; `default` if it is absent.
+
+        Raises:
+            ValueError: The value is not a 32-bit number.
+        """
         number = value_at(part, path) if path else None
         if number is None:
             return default
@@ -69,7 +74,7 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()  # parts that count, by name in lower case; empty means all
     when: Mapping[Path, tuple[Any, ...]] = {}  # values that the paths must have; None means absent
     template: Path = ()  # path of the template (metadata and spec) in the part
-    optional: bool = False  # the template may be absent, because `complete` adds it
+    is_optional: bool = False  # the template may be absent, because `complete` adds it
     spec: Path | Mapping[str, Path] = ()  # without a template: path of the child's spec, or of its fields
     annotated: Path = ()  # path of the pods' annotations in the part, if the template has none
     role: str = ""  # role of the pod set; empty means the part's role, else the parent's
@@ -93,11 +98,11 @@ class Sign(msgspec.Struct, frozen=True, kw_only=True):
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
     api_version: str
     kind: str
-    named: str = ""  # plural name in the API's paths; the default is the kind with an s
+    irregular_plural: str = ""  # plural name in the API's paths; the default is the kind with an s
 
     @property
     def plural(self) -> str:
-        return self.named or f"{self.kind.lower()}s"
+        return self.irregular_plural or f"{self.kind.lower()}s"
 
     @property
     def group(self) -> str:
@@ -146,14 +151,14 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     object is suspended.
     """
 
-    short: tuple[str, ...] = ()  # kubectl's short names
+    short_names: tuple[str, ...] = ()  # kubectl's short names
     offspring: tuple[Offspring, ...]  # kinds of children, in the order of their creation
     runtime: RuntimeReference | None = None  # source of the templates: `spec.runtime` for `complete`
     annotate: Annotate = lambda *_: {}  # only for kinds whose templates are in a runtime
     templates: tuple[Path, ...] = ()  # paths of pod templates that only `complete` uses
     counts: tuple[Path, ...] = ()  # paths of further numbers that must not be negative
     together: Callable[[Json], bool] = lambda _: False  # whether its pods must run together
-    dependent: Dependent = lambda *_: ()  # roles whose pods are created after other pods run
+    dependent_roles: Dependent = lambda *_: ()  # roles whose pods are created after other pods run
     at_once: Callable[[Json, Counts], int] | None = None  # pods created before any of them runs
     suspend: Path = ("spec", "suspend")  # path of the field that stops the controller
     commanded: Commanded | None = None  # replaces `suspend` for kinds that Muster may run itself
@@ -163,7 +168,7 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     succeeded: tuple[Sign, ...] = ()  # signs of success; one of them is enough
     failed: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj  # adds defaults of the kind's webhook and controller
-    counted: Complete | None = None  # replaces `complete` for counts: omits ended children
+    counting: Complete | None = None  # replaces `complete` for counts: omits ended children
     remark: Remark = lambda _: ""  # difference of the embedded cluster; empty without one
 
     @property
@@ -235,8 +240,8 @@ def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
     true_conditions = [condition.get("type") for condition in conditions if condition.get("status") == "True"]
     for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
         for sign in signs:
-            in_fields = all(value_at(obj, path) in values for path, values in sign.fields.items())
-            is_shown = sign.condition in true_conditions if sign.condition else in_fields
+            has_values = all(value_at(obj, path) in values for path, values in sign.fields.items())
+            is_shown = sign.condition in true_conditions if sign.condition else has_values
             if is_shown:
                 return outcome
     return None

@@ -22,7 +22,7 @@ from extender.api.workloads.shape import (
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _REPLICAS = Count(path=("spec", "replicas"))
 _PARALLEL = Count(path=("spec", "parallelism"), at_most=("spec", "completions"))
-_OF_JOB = {
+_JOB_LABELS = {
     "batch.kubernetes.io/controller-uid": "{uid}",
     "batch.kubernetes.io/job-name": "{owner}",
     "controller-uid": "{uid}",
@@ -30,7 +30,7 @@ _OF_JOB = {
 }
 FIRST = ("spec", "first")
 _MAX_NESTED = 20
-_IN_POD = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "tolerations", "volumes")
+_POD_FIELDS = ("affinity", "nodeSelector", "priorityClassName", "schedulerName", "tolerations", "volumes")
 
 
 def _with_claimed_volumes(stateful_set: Json) -> Json:
@@ -71,26 +71,26 @@ def _order_remark(stateful_set: Json) -> str:
 
     In a real cluster, the gang of such a StatefulSet never completes.
     """
-    ordered = value_at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
-    if not ordered or _REPLICAS.read_from(stateful_set) < 2:
+    is_ordered = value_at(stateful_set, ("spec", "podManagementPolicy")) != "Parallel"
+    if not is_ordered or _REPLICAS.read_from(stateful_set) < 2:
         return ""
     return "its pods are made at once; a real cluster makes each when the one before is ready (OrderedReady)"
 
 
-def _same_pods(api_version: str, kind: str, *short: str) -> WorkloadRow:
+def _replica_kind(api_version: str, kind: str, *short: str) -> WorkloadRow:
     """Return the row of a kind whose pods differ only in the random letters of their names."""
     pods = Offspring(kind=POD, name="{owner}-", template=TEMPLATE, count=_REPLICAS)
-    return WorkloadRow(api_version=api_version, kind=kind, short=short, offspring=(pods,))
+    return WorkloadRow(api_version=api_version, kind=kind, short_names=short, offspring=(pods,))
 
 
 def with_first_pods(workflow: Json) -> Json:
     """Return a Workflow whose `spec.first` lists the pods that it starts with.
 
-    They are the pods of the entrypoint, of its first steps, or of its tasks without dependencies.
+    The first pods are the pods of the entrypoint, of its first steps, or of its tasks without dependencies.
     """
     spec = workflow.get("spec") or {}
-    listed = (template for template in spec.get("templates") or () if isinstance(template, dict))
-    templates = {str(template.get("name")): template for template in listed}
+    valid_templates = (template for template in spec.get("templates") or () if isinstance(template, dict))
+    templates = {str(template.get("name")): template for template in valid_templates}
     parts = [
         {"name": name, "replicas": count, "template": _pod(spec, template)}
         for name, template, count in _first_pods(templates, spec.get("entrypoint"), _MAX_NESTED)
@@ -99,6 +99,7 @@ def with_first_pods(workflow: Json) -> Json:
 
 
 def remark(workflow: Json) -> str:
+    """Return the remark about a Workflow of which only some pods are made; empty if all are made."""
     spec = workflow.get("spec") or {}
     if spec.get("workflowTemplateRef"):
         return "its templates are those of another object: no pods are made"
@@ -128,6 +129,7 @@ def _first_pods(templates: dict[str, Json], name: str | None, depth: int) -> Ite
 
 
 def _repetitions(step: Json) -> int:
+    """Return how often a step is repeated: once for each of its items, or as its sequence says."""
     count = value_at(step, ("withSequence", "count"))
     if isinstance(step.get("withItems"), list):
         return len(step["withItems"])
@@ -140,11 +142,11 @@ def _pod(spec: Json, template: Json) -> Json:
     for source in (spec.get("podMetadata") or {}, template.get("metadata") or {}):
         for field, texts in meta.items():
             texts |= source.get(field) or {}
-    in_pod = {name: source[name] for source in (spec, template) for name in _IN_POD if source.get(name)}
+    settings = {name: source[name] for source in (spec, template) for name in _POD_FIELDS if source.get(name)}
     container = {"name": "main", **(template.get("container") or template.get("script") or {})}
     container.pop("source", None)
     containers = [container, *(template.get("sidecars") or [])]
-    return {"metadata": meta, "spec": {"restartPolicy": "Never", **in_pod, "containers": containers}}
+    return {"metadata": meta, "spec": {"restartPolicy": "Never", **settings, "containers": containers}}
 
 
 _CORE = (
@@ -158,7 +160,7 @@ _CORE = (
                 when={("spec", "completionMode"): (None, "NonIndexed")},
                 template=TEMPLATE,
                 count=_PARALLEL,
-                labels=_OF_JOB,
+                labels=_JOB_LABELS,
             ),
             Offspring(
                 kind=POD,
@@ -166,7 +168,7 @@ _CORE = (
                 when={("spec", "completionMode"): ("Indexed",)},
                 template=TEMPLATE,
                 count=_PARALLEL,
-                labels=_OF_JOB | {_INDEX: "{index}"},
+                labels=_JOB_LABELS | {_INDEX: "{index}"},
                 annotations={_INDEX: "{index}"},
             ),
         ),
@@ -176,19 +178,19 @@ _CORE = (
         completions=("spec", "completions"),
         succeeded=(Sign(condition="Complete"),),
         failed=(Sign(condition="Failed"),),
-        counted=_without_finished_pods,
+        counting=_without_finished_pods,
     ),
     WorkloadRow(
         api_version="batch/v1",
         kind="CronJob",
-        short=("cj",),
+        short_names=("cj",),
         offspring=(Offspring(kind=JOB, name="{owner}-{hash}", template=("spec", "jobTemplate")),),
         remark=lambda _: "one run of it is made, as if it were due now",
     ),
     WorkloadRow(
         api_version="apps/v1",
         kind="Deployment",
-        short=("deploy",),
+        short_names=("deploy",),
         offspring=(
             Offspring(
                 kind=shape.REPLICA_SET,
@@ -201,12 +203,12 @@ _CORE = (
         ),
         suspend=(),
     ),
-    _same_pods(*shape.REPLICA_SET, "rs"),
-    _same_pods("v1", "ReplicationController"),
+    _replica_kind(*shape.REPLICA_SET, "rs"),
+    _replica_kind("v1", "ReplicationController"),
     WorkloadRow(
         api_version="apps/v1",
         kind="StatefulSet",
-        short=("sts",),
+        short_names=("sts",),
         offspring=(
             Offspring(
                 kind=POD,
@@ -230,7 +232,7 @@ _CORE = (
 WORKFLOW = WorkloadRow(
     api_version="argoproj.io/v1alpha1",
     kind="Workflow",
-    short=("wf",),
+    short_names=("wf",),
     offspring=(
         Offspring(
             kind=POD,

@@ -88,6 +88,7 @@ _MAX_ANNOTATION_BYTES = 256 * 1024
 
 
 def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
+    """Yield the errors of an object's metadata."""
     rule: NameRule = {NAMESPACES: dns_label, EVENTS: path_segment}.get(kind, subdomain)
     prefix, name = metadata.get("generateName") or "", metadata.get("name") or ""
     if prefix:  # a name may not end with a dash, but its prefix may

@@ -27,6 +27,7 @@ _IMMUTABLE_TEXT, _UNSELECTED_TEXT = "field is immutable", "`selector` does not m
 
 
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
+    """Yield the errors of a changed Job."""
     old, new = before.get("spec") or {}, job.get("spec") or {}
     completions = new.get("completions")
     if completions != old.get("completions"):  # an Indexed Job may change both together
@@ -126,14 +127,14 @@ def _strategy_errors(value: kinds.Json, at: str) -> FieldErrors:
 def _job_errors(spec: kinds.Json, at: str) -> FieldErrors:
     yield from _template_errors(spec, at, _JOB_POLICIES)
     yield from _selector_errors(spec, at)
-    indexed = spec.get("completionMode") == "Indexed"
-    if indexed and spec.get("completions") is None:
+    is_indexed = spec.get("completionMode") == "Indexed"
+    if is_indexed and spec.get("completions") is None:
         yield errors.required(f"{at}.completions", "when completion mode is Indexed")
-    if indexed and (spec.get("parallelism") or 0) > _MAX_INDEXED_PODS:
+    if is_indexed and (spec.get("parallelism") or 0) > _MAX_INDEXED_PODS:
         message = f"must be less than or equal to {_MAX_INDEXED_PODS} when completion mode is Indexed"
         yield errors.bad_value(f"{at}.parallelism", spec["parallelism"], message)
     for name in ("backoffLimitPerIndex", "successPolicy"):
-        if spec.get(name) is not None and not indexed:
+        if spec.get(name) is not None and not is_indexed:
             yield errors.bad_value(f"{at}.{name}", spec[name], "requires indexed completion mode")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         yield errors.required(f"{at}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
@@ -168,6 +169,7 @@ _RELATIONS = {
 
 
 def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
+    """Yield the errors of a new object."""
     yield from _errors_of_each_write(kind, obj)
     if not kind.custom:
         checked = obj
@@ -187,6 +189,7 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
 
 
 def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json) -> FieldErrors:
+    """Yield the errors of a changed object."""
     yield from _errors_of_each_write(kind, obj)
     if kind is kinds.PRIORITY_CLASSES and before.get("value") != obj.get("value"):
         yield errors.forbidden_field("value", "may not be changed in an update.")
@@ -199,6 +202,7 @@ def change_errors(kind: kinds.ResourceKind, before: kinds.Json, obj: kinds.Json)
 
 
 def _errors_of_each_write(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
+    """Yield the errors that both a new object and a changed object can have."""
     yield from metadata_errors(kind, obj["metadata"])
     if kind.custom:  # metadata_errors validates metadata, not the schema
         schema = schema_of(kind)

@@ -25,6 +25,7 @@ _NANO = 10**9
 
 
 def request_errors(resources: Json, at: str) -> FieldErrors:
+    """Yield the errors of the requests and limits of a container."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for section, amounts in (("limits", limits), ("requests", requests)):
         for name, amount in sorted(amounts.items()):
@@ -54,6 +55,7 @@ def node_errors(node: Json) -> FieldErrors:
 
 
 def quota_errors(spec: Json, at: str) -> FieldErrors:
+    """Yield the errors of the spec of a ResourceQuota."""
     for name, amount in sorted((spec.get("hard") or {}).items()):
         field = f"{at}.hard[{name}]"
         yield from (errors.bad_value(field, name, message) for message in metadata.label_key(name))
@@ -126,6 +128,7 @@ def amount_errors(name: str, amount: Any, field: str) -> FieldErrors:
 
 
 def _limit_errors(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
+    """Yield the errors of a request that does not fit the limit of its resource."""
     overcommits = _is_native(name) and not name.startswith(_HUGE_PAGES_PREFIX)
     if name not in limits:
         if not overcommits:
@@ -167,7 +170,7 @@ def pod_errors(spec: Json, at: str) -> FieldErrors:
         message = "cannot be set until all schedulingGates have been cleared"
         yield errors.forbidden_field(f"{at}.nodeName", message)
     for index, name in enumerate(gates):
-        yield from _name_errors(f"{at}.schedulingGates[{index}]", name, metadata.label_key, required=True)
+        yield from _name_errors(f"{at}.schedulingGates[{index}]", name, metadata.label_key, is_required=True)
         if name in gates[:index]:
             yield errors.duplicate(f"{at}.schedulingGates[{index}]", name)
     if spec.get("ephemeralContainers"):
@@ -213,7 +216,7 @@ def _all_container_errors(spec: Json, at: str) -> FieldErrors:
 
 
 def _container_errors(container: Json, volumes: set[Any], at: str) -> FieldErrors:
-    yield from _name_errors(f"{at}.name", container.get("name"), metadata.dns_label, required=True)
+    yield from _name_errors(f"{at}.name", container.get("name"), metadata.dns_label, is_required=True)
     if not container.get("image"):
         yield errors.required(f"{at}.image")
     for index, mount in enumerate(container.get("volumeMounts") or ()):
@@ -225,7 +228,7 @@ def _container_errors(container: Json, volumes: set[Any], at: str) -> FieldError
 def _volume_errors(spec: Json, at: str) -> FieldErrors:
     names = [volume.get("name", "") for volume in spec.get("volumes") or ()]
     for index, name in enumerate(names):
-        yield from _name_errors(f"{at}.volumes[{index}].name", name, metadata.dns_label, required=True)
+        yield from _name_errors(f"{at}.volumes[{index}].name", name, metadata.dns_label, is_required=True)
         if name in names[:index]:
             yield errors.duplicate(f"{at}.volumes[{index}].name", name)
 
@@ -263,7 +266,7 @@ def _toleration_errors(toleration: Json, at: str) -> FieldErrors:
 def taint_errors(node: Json) -> FieldErrors:
     for index, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
         at = f"metadata.taints[{index}]"  # Kubernetes names this path, although taints are in the spec
-        yield from _name_errors(f"{at}.key", taint.get("key"), metadata.label_key, required=True)
+        yield from _name_errors(f"{at}.key", taint.get("key"), metadata.label_key, is_required=True)
         if message := ";".join(metadata.label_value(taint.get("value", ""))):
             yield errors.bad_value(f"{at}.value", taint.get("value", ""), message)
         effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -272,14 +275,14 @@ def taint_errors(node: Json) -> FieldErrors:
             yield errors.required(f"{at}.effect")
         elif effect not in effects:
             yield errors.not_supported(f"{at}.effect", effect, effects)
-        known = [(taint.get("key"), taint.get("effect")) for taint in node["spec"]["taints"][:index]]
-        if (taint.get("key"), taint.get("effect")) in known:
+        known_taints = [(taint.get("key"), taint.get("effect")) for taint in node["spec"]["taints"][:index]]
+        if (taint.get("key"), taint.get("effect")) in known_taints:
             yield errors.duplicate(at, taint.get("key"))
 
 
 def _name_errors(
-    field: str, name: str | None, rule: metadata.NameRule, required: bool = False
+    field: str, name: str | None, rule: metadata.NameRule, is_required: bool = False
 ) -> list[FieldError]:
     if not name:
-        return [errors.required(field)] if required else []
+        return [errors.required(field)] if is_required else []
     return [errors.bad_value(field, name, message) for message in rule(name)]

@@ -46,7 +46,7 @@ Relations = Mapping[str, Callable[[Json, str], FieldErrors]]  # rules between fi
 def rule_errors(value: Any, schema: FieldSchema, at: str, relations: Relations) -> FieldErrors:
     """Yield the errors of an object, or of a list of objects, at a path.
 
-    `relations` has rules between fields, by type, in addition to those of this module.
+    `relations` has rules between fields, by type, in addition to the rules of this module.
     """
     if isinstance(value, list):
         for index, item in enumerate(value):
@@ -79,6 +79,7 @@ def _missing_errors(value: Json, rules: dict[str, Json], schema: FieldSchema, at
 
 
 def _alternative_errors(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
+    """Yield the errors of an object that must have exactly one of some fields."""
     present = [name for name in fields if value.get(name) is not None]
     path = _list_at(at) if type_name in _LIST_TYPES else at
     if not present and type_name != "Volume":  # no source means an empty folder
@@ -97,8 +98,8 @@ def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str
 
 
 def _field_path(schema: FieldSchema, at: str, name: str) -> str:
-    of_list = schema.type_name in _LIST_TYPES and name not in ("name", "mountPath")
-    return f"{_list_at(at) if of_list else at}.{name}".lstrip(".")
+    is_of_list = schema.type_name in _LIST_TYPES and name not in ("name", "mountPath")
+    return f"{_list_at(at) if is_of_list else at}.{name}".lstrip(".")
 
 
 def _list_at(at: str) -> str:

@@ -39,16 +39,16 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
         raise _cannot_handle(kind, reason, name)
     schema = schema_of(kind)
     if kind.custom:
-        faults = _unreadable(body.get("metadata"), schema.field("metadata"), kind.name, "metadata")
+        faults = _type_faults(body.get("metadata"), schema.field("metadata"), kind.name, "metadata")
     else:
-        faults = _unreadable(body, schema, kind.name, "")
+        faults = _type_faults(body, schema, kind.name, "")
     if fault := next(faults, ""):
         raise _cannot_handle(kind, fault)
     unknown: list[str] = []
-    obj: Json = _known(body, schema, "", unknown)
+    obj: Json = _prune(body, schema, "", unknown)
     if strict and unknown:
-        listed = ", ".join(f'unknown field "{field}"' for field in unknown)
-        raise _cannot_handle(kind, f"strict decoding error: {listed}")
+        fields_text = ", ".join(f'unknown field "{field}"' for field in unknown)
+        raise _cannot_handle(kind, f"strict decoding error: {fields_text}")
     return {**obj, "metadata": without_empty(obj.get("metadata") or {})}
 
 
@@ -62,7 +62,7 @@ def _cannot_handle(kind: ResourceKind, reason: str, name: str = "") -> errors.St
     return errors.bad_request(f"{message}: {reason}")
 
 
-def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
+def _type_faults(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterator[str]:
     """Yield the errors of values with a wrong type.
 
     `owner` is the Go type that has the field, `at` the path of the field in that type, without indexes.
@@ -84,10 +84,10 @@ def _unreadable(value: Any, schema: FieldSchema, owner: str, at: str) -> Iterato
         for name, part in value.items():
             is_map = "additionalProperties" in published
             inside = at if is_map else f"{at}.{name}".lstrip(".")
-            yield from _unreadable(part, schema.field(name), owner, inside)
+            yield from _type_faults(part, schema.field(name), owner, inside)
     elif isinstance(value, list):
         for item in value:
-            yield from _unreadable(item, schema.items, owner, at)
+            yield from _type_faults(item, schema.items, owner, at)
 
 
 def _exceeds_int32(value: Any, schema: Json) -> bool:
@@ -115,17 +115,17 @@ def go_type(schema: FieldSchema) -> str:
     return str(published.get("format") or plain.get(published.get("type", ""), published.get("type", "")))
 
 
-def _known(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
+def _prune(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
     """Return a value without its unknown fields. Their paths are added to `unknown`."""
     if isinstance(value, list):
-        return [_known(item, schema.items, f"{at}[{index}]", unknown) for index, item in enumerate(value)]
+        return [_prune(item, schema.items, f"{at}[{index}]", unknown) for index, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
     retained = {}
     for name, part in value.items():
         inside = f"{at}.{name}".lstrip(".")
         if schema.has_field(name):
-            retained[name] = _known(part, schema.field(name), inside, unknown)
+            retained[name] = _prune(part, schema.field(name), inside, unknown)
         else:
             unknown.append(inside)
     return retained
@@ -135,15 +135,15 @@ _NAME_BY_TYPE: dict[type, str] = {dict: "object", list: "array", type(None): "nu
 _NAME_BY_TYPE |= {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
-def defaulted(value: Any, schema: FieldSchema) -> Any:
+def with_defaults(value: Any, schema: FieldSchema) -> Any:
     """Return `value` with the defaults of absent fields."""
     if isinstance(value, list):
-        return [defaulted(item, schema.items) for item in value]
+        return [with_defaults(item, schema.items) for item in value]
     if not isinstance(value, dict):
         return value
     fields = schema.published.get("properties", {}).items()
     absent = {name: sub["default"] for name, sub in fields if "default" in sub and value.get(name) is None}
-    return {name: defaulted(part, schema.field(name)) for name, part in {**value, **absent}.items()}
+    return {name: with_defaults(part, schema.field(name)) for name, part in {**value, **absent}.items()}
 
 
 def schema_errors(value: Any, schema: FieldSchema, at: str, in_rules: str = "") -> errors.FieldErrors:
@@ -249,9 +249,9 @@ def queue_errors(queue: Json, schema: FieldSchema) -> errors.FieldErrors:
     spec = queue.get("spec") or {}
     deserved, capability = spec.get("deserved") or {}, spec.get("capability") or {}
     guarantee = (spec.get("guarantee") or {}).get("resource") or {}
-    compared = ((deserved, capability), (guarantee, capability), (guarantee, deserved))
+    compared_amounts = ((deserved, capability), (guarantee, capability), (guarantee, deserved))
     rules = schema.field("spec").published["x-kubernetes-validations"]
-    for (lower, upper), rule in zip(compared, rules, strict=True):
+    for (lower, upper), rule in zip(compared_amounts, rules, strict=True):
         if any(name in upper and _exceeds(lower[name], upper[name]) for name in lower):
             yield errors.invalid_whole_value(f"spec{rule['fieldPath']}", rule["message"])
 

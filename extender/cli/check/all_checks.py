@@ -147,13 +147,13 @@ def leader(site: Installation) -> Iterator[Finding]:
         if serving.setting("leader_elect") == "off":
             yield fine("leader", "every replica leads (--leader-elect=off)")
         else:
-            yield _lease(site, serving.setting("lease"))
+            yield _lease_finding(site, serving.setting("lease"))
 
 
-def _lease(site: Installation, name: str) -> Finding:
+def _lease_finding(site: Installation, name: str) -> Finding:
     """Check the Lease of a scheduler.
 
-    The holder is HOSTNAME_UUID. The host name is that of a pod, or of its node if the pod uses the host
+    The holder is HOSTNAME_UUID. HOSTNAME is the name of a pod, or of its node if the pod uses the host
     network.
     """
     document = site.get(LEASES, *name.split("/"))
@@ -176,6 +176,7 @@ def _lease(site: Installation, name: str) -> Finding:
 
 
 def replicas(site: Installation) -> Iterator[Finding]:
+    """Check that each running replica is ready, and that a scheduler calls the leader."""
     for pod in site.pods:
         if nested(pod.obj, "status", "phase") != "Running":
             continue

@@ -19,12 +19,12 @@ _MIN_SHARE_LEFT = 1 / 6  # part of the lifetime; Muster renews when a third is l
 _OWN_TODO = "Muster makes and renews it by itself: look at the lines rights and health, and at its log."
 _FOREIGN_TODO = "Its issuer has to renew it; for cert-manager: kubectl get certificates -A"
 _DASHBOARD_TODO = "Nobody can log in to the dashboard without it: docs/how-to/dashboard.md#in-the-cluster"
-_TRUST = "Muster writes its CA there within seconds: look at the line rights, and at its log."
+_OWN_CA_TODO = "Muster writes its CA there within seconds: look at the line rights, and at its log."
 _TRUST_TODO = (
     "Put the CA of that Secret there; cert-manager does, where the annotation cert-manager.io/inject-ca-from"
     " names its Certificate."
 )
-_NAME = "Name it by --webhook-name."
+_NAME_TODO = "Name it by --webhook-name."
 _HOST_TODO = "Its issuer has to name that host; for cert-manager, add it to dnsNames of the Certificate."
 
 
@@ -115,25 +115,25 @@ def reason_of_distrust(bundle: str, host: str, certificate: Certificate) -> tupl
         return None
     if not has_trust:
         message = f"caBundle is not of the CA that made the certificate in the Secret {certificate.name}"
-        return f"{message}, so the API server refuses it", _TRUST if certificate.is_own else _TRUST_TODO
+        return f"{message}, so the API server refuses it", _OWN_CA_TODO if certificate.is_own else _TRUST_TODO
     if not {host, f"*.{host.partition('.')[2]}"} & certified_names:
         hosts = ", ".join(sorted(certified_names)) or "no host"
         message = f"the certificate in the Secret {certificate.name} is for {hosts}"
-        return f"{message}, and the API server calls {host}", _NAME if certificate.is_own else _HOST_TODO
+        return f"{message}, and the API server calls {host}", _NAME_TODO if certificate.is_own else _HOST_TODO
     return None
 
 
 def certificates(site: Installation) -> Iterator[Finding]:
     for certificate in webhook_certificates(site):
-        yield _expiry(site, certificate, _OWN_TODO if certificate.is_own else _FOREIGN_TODO)
+        yield _expiry_finding(site, certificate, _OWN_TODO if certificate.is_own else _FOREIGN_TODO)
     for workload in site.workloads:
         if name := workload.secret_at(workload.setting("dashboard_tls_folder")):
             secret = site.get(SECRETS, site.namespace, name)
             certificate = Certificate(f"{site.namespace}/{name}", is_own=False, secret=secret)
-            yield _expiry(site, certificate, _DASHBOARD_TODO)
+            yield _expiry_finding(site, certificate, _DASHBOARD_TODO)
 
 
-def _expiry(site: Installation, certificate: Certificate, todo: str) -> Finding:
+def _expiry_finding(site: Installation, certificate: Certificate, todo: str) -> Finding:
     if certificate.secret is None:
         return error("certificates", f"the Secret {certificate.name} does not exist", todo)
     try:
@@ -173,7 +173,7 @@ def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:
         )
         return error("mutual TLS", f"{title} does not exist, so the pods of Muster do not start", todo)
     try:
-        fault = _fault(secret, site.now, host)
+        fault = _mutual_tls_fault(secret, site.now, host)
         remaining = _seconds_left(secret, site.now) if not fault else 0.0
     except ValueError as unreadable:
         return error("mutual TLS", f"{title} cannot be read: {unreadable}", _RENEW_TODO)
@@ -182,7 +182,7 @@ def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:
     return fine("mutual TLS", f"the certificate in {title} is for {host} and {expiry_text(remaining)}")
 
 
-def _fault(secret: Json, now: float, host: str) -> str:
+def _mutual_tls_fault(secret: Json, now: float, host: str) -> str:
     """Return the fault of the certificates in a Secret; empty if there is no fault.
 
     Raises:
@@ -190,9 +190,9 @@ def _fault(secret: Json, now: float, host: str) -> str:
     """
     from extender.webhooks.certificates import host_names, is_key_of
 
-    missing = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not file_of_secret(secret, file)]
-    if missing:
-        return f"lacks {', '.join(missing)}"
+    missing_files = [file for file in (CERTIFICATE, KEY, AUTHORITY) if not file_of_secret(secret, file)]
+    if missing_files:
+        return f"lacks {', '.join(missing_files)}"
     certificate = file_of_secret(secret, CERTIFICATE)
     if not is_key_of(certificate, file_of_secret(secret, KEY)):
         return f"has a {KEY} that is not of its {CERTIFICATE}"

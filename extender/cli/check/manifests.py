@@ -40,6 +40,7 @@ _MUSTER_FIELDS = {
 
 
 def kinds(site: Installation) -> Iterator[Finding]:
+    """Check that Muster's CRDs are installed and established, and have the fields of this release."""
     muster_crds = set(map(name_of, site.muster_objects(kube.CRDS)))
     for resource, (parent, field) in _MUSTER_FIELDS.items():
         name, served = f"{resource.plural}.{resource.group}", resource.version.rpartition("/")[2]
@@ -168,8 +169,8 @@ def policies(site: Installation) -> Iterator[Finding]:
     if USES_POLICY not in present_names:
         message = f"{USES_POLICY} is missing, so nothing starts in restricted queues"
         yield error("policies", message, APPLY)
-    for missing in (name for name in AUTHORS_POLICIES if name not in present_names):
-        yield error("policies", f"{missing} is missing, so no user is known", APPLY)
+    for missing_policy in (name for name in AUTHORS_POLICIES if name not in present_names):
+        yield error("policies", f"{missing_policy} is missing, so no user is known", APPLY)
     for kind, bindings in (
         (kube.MUTATING_POLICIES, kube.MUTATING_BINDINGS),
         (kube.VALIDATING_POLICIES, kube.VALIDATING_BINDINGS),
@@ -219,12 +220,12 @@ def webhooks(site: Installation) -> Iterator[Finding]:
     names_by_finding: dict[Finding, list[str]] = {}
     for configuration in configurations:
         for webhook in configuration.get("webhooks", ()):
-            names_by_finding.setdefault(_webhook(site, webhook, certificates), []).append(webhook["name"])
+            names_by_finding.setdefault(_finding_of(site, webhook, certificates), []).append(webhook["name"])
     for finding, names in names_by_finding.items():  # one line for each cause
         yield finding._replace(message=f"{listed(names, _MAX_LISTED)}: {finding.message}")
 
 
-def _webhook(site: Installation, webhook: Json, certificates: list[Certificate]) -> Finding:
+def _finding_of(site: Installation, webhook: Json, certificates: list[Certificate]) -> Finding:
     """Return the finding about a webhook, without the webhook's name."""
     service = nested(webhook, "clientConfig", "service")
     bundle = nested(webhook, "clientConfig", "caBundle") or ""

@@ -25,7 +25,7 @@ _OVERRULING_TODO = (
 _PAGE = "docs/reference/quotas.md#faults-of-a-quota"
 
 
-def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:
+def _queues_with_condition(queues: Sequence[Queue], type_: str) -> list[str]:
     """Return the names of the queues whose condition of a type is True."""
     conditions = ((queue.metadata.name, condition(queue.status.conditions, type_)) for queue in queues)
     return sorted(name for name, stated in conditions if stated is not None and stated.status == "True")
@@ -33,7 +33,7 @@ def _queues_with(queues: Sequence[Queue], type_: str) -> list[str]:
 
 def guarantees(site: Installation) -> Iterator[Finding]:
     queues = site.all_of(kube.QUEUES, Queue)
-    if unmet_queues := _queues_with(queues, "GuaranteeUnmet"):
+    if unmet_queues := _queues_with_condition(queues, "GuaranteeUnmet"):
         message = f"nodes offer less than queues are guaranteed: {listed(unmet_queues)}"
         todo = "Lower their spec.guarantee, or add nodes; muster queue describe says of which resource."
         yield error("guarantees", message, todo)
@@ -60,7 +60,7 @@ def overruling(site: Installation) -> Iterator[Finding]:
 
 def flavors(site: Installation) -> Iterator[Finding]:
     queues = site.all_of(kube.QUEUES, Queue)
-    if lacking_queues := _queues_with(queues, "FlavorNotFound"):
+    if lacking_queues := _queues_with_condition(queues, "FlavorNotFound"):
         message = f"queues name ResourceFlavors that do not exist: {listed(lacking_queues)}"
         todo = "kubectl describe queue NAME says which: create them, or correct spec.flavors."
         yield error("flavors", message, todo)
@@ -110,7 +110,7 @@ class _QueueDiff(NamedTuple):
     plan: QuotaPlan
     queues: Mapping[str, Queue]  # by name
 
-    def from_quotas(self) -> Iterator[Queue]:
+    def queues_from_quotas(self) -> Iterator[Queue]:
         """Return the existing queues that were made from quotas."""
         return (queue for queue in self.queues.values() if quota_source(queue))
 
@@ -128,7 +128,7 @@ def quotas(site: Installation) -> Iterator[Finding]:
         plan_of(Quotas(*kinds), int(site.first_workload.setting("max_queue_depth"))),
         {queue.metadata.name: queue for queue in site.all_of(kube.QUEUES, Queue)},
     )
-    if not any(quotas_by_kind.values()) and not any(diff.from_quotas()):
+    if not any(quotas_by_kind.values()) and not any(diff.queues_from_quotas()):
         yield fine("quotas", "there are none from which queues would be made")
         return
     unread = list(_unreadable_quotas(site, [name for name, objects in quotas_by_kind.items() if objects]))
@@ -170,7 +170,7 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
         yield error("quotas", message, todo)
     # Muster has not closed these queues, because it has not seen the deletion of their quota.
     orphans = []
-    for queue in diff.from_quotas():
+    for queue in diff.queues_from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)
         if name not in diff.plan.queues and origin not in diff.plan.unsure_quotas and not is_ended(queue):
             orphans.append(f"{name} ({origin})")

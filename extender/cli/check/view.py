@@ -91,9 +91,9 @@ class Unread(Exception):
 def _kubeconfig_of_scheduler(site: Installation, workload: ServingObject) -> tuple[str, bool]:
     """Return the path of the scheduler's kubeconfig, and whether the file is created in the pod.
 
-    If the scheduler has a configuration file, the path is the path in this file, else the path in the flag
-    --kubeconfig. The path is empty if the scheduler uses the pod's ServiceAccount. A kubeconfig in an
-    emptyDir or outside all volumes counts as created in the pod.
+    The path is in the scheduler's configuration file, or in the flag --kubeconfig if there is no such file.
+    The path is empty if the scheduler uses the pod's ServiceAccount. A kubeconfig in an emptyDir or outside
+    all volumes counts as created in the pod.
 
     Raises:
         Unread: The configuration of the scheduler cannot be read.

@@ -40,7 +40,7 @@ def answers(access: ClusterAccess, target: Target) -> list[Explanation]:
             return [explain_pod(evidence, fetch(access.reader, PODS, namespace, name, Pod))]
         case "podgroup":
             group = evidence.find(POD_GROUPS, name, ObservedGroup)
-            hint = _misspelt_group(evidence, name) if group is None else ""
+            hint = _misspelling_hint(evidence, name) if group is None else ""
             if hint:
                 raise click.ClickException(f"podgroup {name!r} not found in namespace {namespace}; {hint}")
             group = group or fetch(access.reader, POD_GROUPS, namespace, name, ObservedGroup)
@@ -87,21 +87,21 @@ def _group_name(explanation: Explanation) -> str:
 def _answers_by_name(evidence: Evidence, name: str) -> list[Explanation]:
     """Return one answer for each group, even if a pod and a workload of the group have the name."""
     answer_by_subject: dict[str, Explanation] = {}
-    for answer in _objects_named(evidence, name):
+    for answer in _explain_objects(evidence, name):
         is_of_group = any(group.name == answer.group for group in evidence.groups_here)
         subject = f"podgroup/{answer.group}" if is_of_group else answer.display_name
         answer_by_subject.setdefault(subject, answer)
     if answer_by_subject:
         return list(answer_by_subject.values())
     message = f"no pod, podgroup, queue or workload is called {name!r} in namespace {evidence.namespace}"
-    if hint := _misspelt_group(evidence, name):
+    if hint := _misspelling_hint(evidence, name):
         raise click.ClickException(f"{message}; {hint}")
     unread_text = f"you may not read {', '.join(evidence.unread_kinds)}" if evidence.unread_kinds else ""
     suggestion = _namespace_hint(evidence, name) or _suggestion(evidence, name)
     raise click.ClickException("; ".join(filter(None, (message, unread_text, suggestion))))
 
 
-def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
+def _explain_objects(evidence: Evidence, name: str) -> Iterator[Explanation]:
     if pod := evidence.find(PODS, name, Pod):
         yield explain_pod(evidence, pod)
     if group := evidence.find(POD_GROUPS, name, ObservedGroup):
@@ -112,15 +112,15 @@ def _objects_named(evidence: Evidence, name: str) -> Iterator[Explanation]:
         yield explain_queue(evidence, queue)
 
 
-def _misspelt_group(evidence: Evidence, name: str) -> str:
+def _misspelling_hint(evidence: Evidence, name: str) -> str:
     """Return a hint if pods name a group that does not exist: `2 pods name trian: did you mean train?`."""
     names = [group.name for group in evidence.groups_here]
     active_pods = (pod for pod in evidence.pods or () if pod.status.phase not in ENDED_PHASES)
-    pods = sum(group_name(pod) == name for pod in active_pods)
-    if POD_GROUPS.plural in evidence.unread_kinds or not pods:
+    pod_count = sum(group_name(pod) == name for pod in active_pods)
+    if POD_GROUPS.plural in evidence.unread_kinds or not pod_count:
         return ""
     hint = did_you_mean(near_misses(name, names)) or _namespace_hint(evidence, name)
-    return f"{pods_that_name(pods)} {name}: {hint or 'no podgroup has this name'}"
+    return f"{pods_that_name(pod_count)} {name}: {hint or 'no podgroup has this name'}"
 
 
 def _namespace_hint(evidence: Evidence, name: str) -> str:
@@ -132,6 +132,7 @@ def _namespace_hint(evidence: Evidence, name: str) -> str:
 
 
 def _suggestion(evidence: Evidence, name: str) -> str:
+    """Return a question that suggests objects with similar names; empty if there are none."""
     bare_names = {f"podgroup/{group.name}": group.name for group in evidence.groups_here}
     bare_names |= {f"queue/{queue}": queue for queue in evidence.queues or ()}
     bare_names |= {f"pod/{pod.metadata.name}": pod.metadata.name for pod in evidence.pods or ()}
@@ -154,15 +155,15 @@ def explain_workload(evidence: Evidence, kind: OwnerKind, name: str) -> list[Exp
     resource = evidence.resource_of_kind(kind)
     version = resource.version if resource else ""
     answers: list[Explanation] = []
-    pod_groups = {group_name(pod) for pod in evidence.pods_of(kind, name)}
+    group_names = {group_name(pod) for pod in evidence.pods_of(kind, name)}
     for group in evidence.groups_here:
-        if group.name in pod_groups or evidence.belongs(group.metadata, kind, name):
+        if group.name in group_names or evidence.belongs(group.metadata, kind, name):
             answer = replace(explain_group(evidence, group), api_version=version)
             answers.append(replace(answer, kind=kind.name, name=name, group=group.name))
     answers += _pod_answers(evidence, kind, name)
     if active_answers := [answer for answer in answers if answer.verdict != Verdict.ENDED]:
         return active_answers
-    return answers[-1:] or _without_pods(evidence, kind, name, job)
+    return answers[-1:] or _podless_workload_answer(evidence, kind, name, job)
 
 
 def _pod_answers(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Explanation]:
@@ -173,12 +174,12 @@ def _pod_answers(evidence: Evidence, kind: OwnerKind, name: str) -> Iterator[Exp
         if group_name(pod) not in groups:
             answer = explain_pod(evidence, pod)
             answers_by_cause.setdefault((answer.verdict, answer.reason, answer.group), []).append(answer)
-    for first, *rest in answers_by_cause.values():
-        note = Statement("MorePods", pods=counted(len(rest), "more pod"))
-        yield replace(first, notes=[note, *first.notes]) if rest else first
+    for first, *other_answers in answers_by_cause.values():
+        note = Statement("MorePods", pods=counted(len(other_answers), "more pod"))
+        yield replace(first, notes=[note, *first.notes]) if other_answers else first
 
 
-def _without_pods(
+def _podless_workload_answer(
     evidence: Evidence, kind: OwnerKind, name: str, job: ObservedJob | None
 ) -> list[Explanation]:
     """Return the answer about a workload without readable pods; empty if the workload does not exist."""
@@ -193,20 +194,21 @@ def _without_pods(
     elif statement.code == "NoPods":
         offers = [case.offer("DescribeOwner", case.right_to("list", EVENTS), what=title)]
     answer = _workload_answer(evidence, kind.name, name, resource.version, [statement], offers)
-    refusals = (condition for condition in _conditions(workload) if condition.get("type") == _REFUSED_PODS)
+    refusals = (each for each in _true_conditions(workload) if each.get("type") == _REFUSED_PODS)
     message = str(next(refusals, {}).get("message") or "")
     return [replace(answer, verdict=verdict, detail=numbers(message))]
 
 
-def _conditions(workload: Json) -> list[Json]:
+def _true_conditions(workload: Json) -> list[Json]:
     """Return the true conditions of a workload."""
     conditions = (workload.get("status") or {}).get("conditions") or ()
     return [condition for condition in conditions if condition.get("status") == "True"]
 
 
 def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | None) -> tuple[str, Statement]:
+    """Return the verdict on a workload without pods, and a statement about its state."""
     spec = workload.get("spec") or {}
-    conditions = {condition.get("type") for condition in _conditions(workload)}
+    conditions = {condition.get("type") for condition in _true_conditions(workload)}
     if ending := next((type_ for type_ in _END_CONDITIONS if type_ in conditions), ""):
         return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
     if job and job.state == Verdict.ENDED:
@@ -268,15 +270,15 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
         offer = case.offer("AskWhole", case.right_to("get", POD_GROUPS), whole=owner_name)
         return Statement("JobIsPart", whole=owner_name), [offer]
     if record and record.names_group:
-        return Statement("JobNamesGroup"), _unsuspending(evidence, job)
+        return Statement("JobNamesGroup"), _unsuspend_offers(evidence, job)
     if record and not record.is_for_muster:
-        return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _unsuspending(evidence, job)
+        return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _unsuspend_offers(evidence, job)
     if evidence.is_kueues(job.meta):
         return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]
     names_queue = record and (record.queue or record.local_queue or record.is_commanded)
     if record and not names_queue and not evidence.queue_of_namespace(record.namespace):
         offer = _offer(evidence, job, "NameItsQueue", queue=DEFAULT_QUEUE)
-        return Statement("JobWithoutQueue"), [offer, *_unsuspending(evidence, job)]
+        return Statement("JobWithoutQueue"), [offer, *_unsuspend_offers(evidence, job)]
     if not evidence.muster_may(job.right_to_patch):
         kind = f"{job.row.plural}.{job.row.group}"
         return Statement("JobNotPermitted", kind=kind), [check_offer(case)]
@@ -286,7 +288,7 @@ def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, li
     return statement, [check_offer(case)]
 
 
-def _unsuspending(evidence: Evidence, job: ObservedJob) -> list[Offer]:
+def _unsuspend_offers(evidence: Evidence, job: ObservedJob) -> list[Offer]:
     """Return the command that unsuspends a job; empty if the kind has no field for it."""
     patch = json.dumps(suspension_patch(job.row, is_suspended=False))
     return [_offer(evidence, job, "Unsuspend", patch=patch)] if job.row.suspend else []

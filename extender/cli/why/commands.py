@@ -90,7 +90,10 @@ def check_offer(case: Case) -> Offer:
 
 
 def open_offer(case: Case) -> Offer:
-    """Return the command that opens a queue. If a queue above it is closed, the command opens that one."""
+    """Return the command that opens a queue.
+
+    If queues above it are closed, the command opens the topmost of these.
+    """
     return case.for_queue("OpenQueue", case.evidence.closed_above(case.queue))
 
 
@@ -99,6 +102,7 @@ def _is_name(text: str) -> bool:
 
 
 def _group_offers(case: Case) -> Iterator[Offer]:
+    """Yield commands that correct the name of the missing group in the pod, or that create the group."""
     if not case.missing_group:
         return
     if similar_name := near_miss(case.missing_group, (group.name for group in case.evidence.groups_here)):
@@ -160,6 +164,7 @@ def _edit_offers(case: Case) -> Iterator[Offer]:
 
 
 def _use_offers(case: Case) -> Iterator[Offer]:
+    """Yield the command that records that the author may use the queue."""
     if target := _changed_object(case):
         right = right_to("use", kube.QUEUES, name=case.queue)
         yield case.offer("RecordUse", right, what=target.name, kind=target.kind)
@@ -197,9 +202,9 @@ def _command(
     return offers
 
 
-_resumed = _command("Resume", of_job="job resume", of_group="resume", verb="patch", resource=kube.POD_GROUPS)
+_resume_offers = _command("Resume", "job resume", "resume", verb="patch", resource=kube.POD_GROUPS)
 _describe_offers = _command(
-    "Describe", of_job="job describe", of_group="podgroup describe", verb="list", resource=kube.EVENTS
+    "Describe", "job describe", "podgroup describe", verb="list", resource=kube.EVENTS
 )
 
 
@@ -264,6 +269,7 @@ def _share_offers(case: Case) -> Iterator[Offer]:
 
 
 def _overtaking_offers(case: Case) -> Iterator[Offer]:
+    """Yield the command that explains the first group ahead, and the command that lets groups overtake."""
     for group_key in case.group.waiting.ahead[:1] if case.group else ():
         namespace, _, name = group_key.partition("/")
         right = right_to("get", kube.POD_GROUPS, namespace)
@@ -279,8 +285,8 @@ _OFFERS_BY_REASON: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.NAMESPACE_NOT_ALLOWED: _label_offers,
     Reason.QUEUE_NOT_ALLOWED: _use_offers,
     Reason.QUEUE_STOPPED: _queue_resume_offers,
-    Reason.HELD: _resumed,
-    Reason.START_TIMED_OUT: lambda case: chain(_describe_offers(case), _resumed(case)),
+    Reason.HELD: _resume_offers,
+    Reason.START_TIMED_OUT: lambda case: chain(_describe_offers(case), _resume_offers(case)),
     Reason.NOT_ENOUGH_MEMBERS: _minimum_offers,
     Reason.NEVER_FITS: _capability_offers,
     Reason.QUEUE_CEILING: _capability_offers,

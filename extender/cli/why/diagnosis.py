@@ -33,8 +33,8 @@ from extender.cli.why.evidence import (
     held_amounts,
     is_gated,
     is_ours,
+    pod_scheduled,
     reason_of,
-    scheduled,
     scheduler_of,
 )
 from extender.cli.why.explanation import (
@@ -51,7 +51,7 @@ from extender.cli.why.explanation import (
     numbers,
 )
 from extender.domain.explain.observed import ObservedGroup, ObservedQueue
-from extender.domain.model.ownership import auto_name, group_name, group_owner_of
+from extender.domain.model.ownership import auto_group_name, group_name, group_owner_of
 from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import CAPACITY_WAITS, NOT_RECLAIMED_TEXT, REMEDIES, Reason, Verdict
 from extender.domain.queues.records import RECLAIM_AFTER, RECLAIM_AT_MOST, duration_of
@@ -79,17 +79,17 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     verdict = Verdict.ENDED if has_ended else group.verdict
     refusals = _refusals(evidence, group, counts) if lacks_members or verdict is Verdict.STARTING else []
     is_blocked = verdict in _BLOCKED
-    queue, wanted = evidence.queue_of(group), evidence.requested_queue(group)
+    queue, named_queue = evidence.queue_of(group), evidence.requested_queue(group)
     observed_queue = evidence.queue(queue)
-    blockers = holders(evidence, group) if is_blocked else []
+    ahead = blockers(evidence, group) if is_blocked else []
     pod = pod or next((member.metadata.name for member in members if not member.spec.node_name), "")
     member_count = counts.there if counts and not strays else 0  # with strays, the final number is unknown
     case = Case(evidence, queue, group, pod, member_count=member_count)
-    sentence = [*_state(group, verdict, counts), *refusals]
-    remedies = refusals if refusals and is_blocked else [*sentence, *reclaiming(evidence, group, blockers)]
+    sentence = [*_group_state(group, verdict, counts), *refusals]
+    remedies = refusals if refusals and is_blocked else [*sentence, *reclaim_notes(evidence, group, ahead)]
     reason = group.reason if is_blocked else ""
     offers = [check_offer(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
-    queue_texts = [] if wanted == queue else [Statement("CountsElsewhere", asked=wanted, queue=queue)]
+    remarks = [] if named_queue == queue else [Statement("CountsElsewhere", asked=named_queue, queue=queue)]
     return Explanation(
         kind="PodGroup",
         name=group.name,
@@ -101,16 +101,17 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         since=group.scheduled.last_transition_time if group.scheduled else None,
         estimate=group.waiting.estimate if verdict is Verdict.WAITING else None,
         members=counts,
-        queue=queue_figures(observed_queue) if observed_queue else None,
+        queue=figures_of(observed_queue) if observed_queue else None,
         uncounted=strays,
-        holders=blockers,
+        holders=ahead,
         remedies=[*(stray.cause for stray in strays), *remedies],
         commands=[*_renaming(case, strays), *offers],
-        notes=[*unread_queue(evidence, queue), *queue_texts, *evidence.notes],
+        notes=[*unread_queue_notes(evidence, queue), *remarks, *evidence.notes],
     )
 
 
 def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
+    """Return the counts of the pods of a group that needs `needed` members."""
     phases = [pod.status.phase for pod in pods]
     active_pods = [pod for pod in pods if pod.status.phase not in ENDED_PHASES]
     placed, gated = sum(bool(pod.spec.node_name) for pod in active_pods), sum(map(is_gated, active_pods))
@@ -118,8 +119,8 @@ def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
     return MemberCounts(needed, len(active_pods), placed, gated, *ended_counts)
 
 
-def unread_queue(evidence: Evidence, name: str) -> list[Statement]:
-    """Return a statement with the name of a queue that may not be read; empty if it was read."""
+def unread_queue_notes(evidence: Evidence, name: str) -> list[Statement]:
+    """Return a note with the name of a queue that the user may not read; empty if the queue was read."""
     return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
 
 
@@ -134,7 +135,7 @@ def _members(
     return naming_pods, member_counts(group.spec.min_member, members)
 
 
-def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None) -> Iterator[Statement]:
+def _group_state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None) -> Iterator[Statement]:
     """Yield statements about the state of a group."""
     is_blocked = bool(group.reason) and verdict in (Verdict.RUNNING, Verdict.STARTING)
     if verdict is Verdict.ENDED and members and members.succeeded + members.failed:
@@ -153,7 +154,7 @@ def _state(group: ObservedGroup, verdict: Verdict, members: MemberCounts | None)
 def _refusals(evidence: Evidence, group: ObservedGroup, members: MemberCounts | None) -> list[Statement]:
     """Return a statement if an event says why the controller of a group could not create all its pods."""
     lacks_pods = members is not None and members.there < members.needed
-    refusal = evidence.refusal(group.controller) if group.controller and lacks_pods else ""
+    refusal = evidence.creation_refusal(group.controller) if group.controller and lacks_pods else ""
     if not refusal or members is None:
         return []
     return [Statement("PodsRefused", made=members.there, needed=members.needed, refusal=refusal)]
@@ -200,7 +201,7 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
             return Statement("WrongScheduler", scheduler=scheduler, ours=SCHEDULERS[0])
         gates = foreign_gates(pod)
         return Statement("OtherGates", gates=", ".join(gates)) if gates else None
-    if named_group in ("", auto_name(pod)):
+    if named_group in ("", auto_group_name(pod)):
         key, _ = _wrong_key(pod, lambda value: value == group.name)
         return Statement("WrongKey", key=key) if key else None
     names = [other.name for other in evidence.groups_here]
@@ -220,7 +221,7 @@ def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
             yield case.offer("AnnotatePods", case.right_to("patch", PODS), pods=pods, count=count)
 
 
-def misnaming_texts(evidence: Evidence, pod: Pod) -> list[Statement]:
+def misnaming_notes(evidence: Evidence, pod: Pod) -> list[Statement]:
     """Return a statement if a pod names a group by an annotation or label that does not count."""
     key, named = _wrong_key(pod, lambda value: any(group.name == value for group in evidence.groups_here))
     if not named or named == group_name(pod):
@@ -233,12 +234,13 @@ def _wrong_key(pod: Pod, is_group: Callable[[str], bool]) -> tuple[str, str]:
     meta = pod.metadata
     for field, values in (("annotation", meta.annotations or {}), ("label", meta.labels or {})):
         for key, value in values.items():
-            if _is_near_miss(field, key) and is_group(value):
+            if _resembles_group_key(field, key) and is_group(value):
                 return f"{field} {key}", value
     return "", ""
 
 
-def _is_near_miss(field: str, key: str) -> bool:
+def _resembles_group_key(field: str, key: str) -> bool:
+    """Return whether a key looks like the key of the annotation or label that names a pod's group."""
     if key in (GROUP_ANNOTATION, GROUP_LABEL):
         return (field, key) not in (("annotation", GROUP_ANNOTATION), ("label", GROUP_LABEL))
     letters = re.sub(r"[^a-z]", "", key.rpartition("/")[2].lower())
@@ -262,12 +264,12 @@ def explain_pod(evidence: Evidence, pod: Pod) -> Explanation:
     if not is_ours(pod):
         return _foreign_pod_answer(evidence, pod, name)
     if not name:
-        return _single_pod(evidence, pod)
+        return _lone_answer(evidence, pod)
     if group := evidence.group(name):
-        return _member(evidence, pod, group)
+        return _member_answer(evidence, pod, group)
     if other := evidence.other_group(name):
-        return _in_other_group(evidence, pod, other)
-    return _single_pod(evidence, pod) if name == auto_name(pod) else _groupless_answer(evidence, pod, name)
+        return _other_group_answer(evidence, pod, other)
+    return _lone_answer(evidence, pod) if name == auto_group_name(pod) else _stray_answer(evidence, pod, name)
 
 
 def _answer(pod: Pod, verdict: str, *sentence: Statement, **fields: Any) -> Explanation:
@@ -292,9 +294,9 @@ def _placed_pod_answer(evidence: Evidence, pod: Pod) -> Explanation:
         pod,
         PLACED,
         Statement("PodRuns" if is_running else "PodPlaced", node=pod.spec.node_name),
-        since=scheduled(pod).last_transition_time or meta.creation_timestamp,
+        since=pod_scheduled(pod).last_transition_time or meta.creation_timestamp,
         commands=[] if is_running else [case.offer("FollowPod", case.right_to("list", EVENTS))],
-        notes=misnaming_texts(evidence, pod),
+        notes=misnaming_notes(evidence, pod),
     )
 
 
@@ -305,10 +307,10 @@ def _foreign_pod_answer(evidence: Evidence, pod: Pod, group: str) -> Explanation
     if evidence.is_adopted(pod.metadata.namespace):
         state = Statement("PodNotAdopted", scheduler=scheduler, key=MANAGED)
     parts = [Statement("GroupNotKept", group=group)] if group else []
-    return _answer(pod, FOREIGN, state, *parts, detail=numbers(scheduled(pod).message))
+    return _answer(pod, FOREIGN, state, *parts, detail=numbers(pod_scheduled(pod).message))
 
 
-def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
+def _member_answer(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     """Return the answer about a member of a group, which is mostly the answer about the group."""
     group_answer = explain_group(evidence, group, pod.metadata.name)
     pod_answer = replace(group_answer, kind="Pod", name=pod.metadata.name, group=group.name)
@@ -317,7 +319,7 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
             state = Statement("PodInGroup" if group.spec.min_member > 1 else "PodForItself")
             return replace(pod_answer, sentence=[state, *group_answer.sentence])
         case Verdict.RUNNING:
-            return _surplus_member(evidence, pod, group, pod_answer)
+            return _surplus_answer(evidence, pod, group, pod_answer)
         case Verdict.STARTING if is_gated(pod):
             return replace(pod_answer, sentence=[Statement("PodUngated")])
         case Verdict.STARTING:
@@ -327,7 +329,7 @@ def _member(evidence: Evidence, pod: Pod, group: ObservedGroup) -> Explanation:
     return replace(pod_answer, sentence=[Statement("AboutGroup"), *group_answer.sentence])
 
 
-def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: Explanation) -> Explanation:
+def _surplus_answer(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: Explanation) -> Explanation:
     """Return the answer about a surplus or replacement pod.
 
     `answer` is the answer about its running group.
@@ -341,13 +343,13 @@ def _surplus_member(evidence: Evidence, pod: Pod, group: ObservedGroup, answer: 
     return replace(answer, reason=reason, detail=detail, commands=commands(reason, case))
 
 
-def _groupless_answer(evidence: Evidence, pod: Pod, name: str) -> Explanation:
-    """Return the answer about a pod whose group does not exist, or is in another namespace."""
+def _stray_answer(evidence: Evidence, pod: Pod, name: str) -> Explanation:
+    """Return the answer about a pod whose group does not exist, or exists only in another namespace."""
     meta, reason = pod.metadata, Reason.GROUP_NOT_FOUND
     suggestion = numbers(did_you_mean(near_misses(name, (group.name for group in evidence.groups_here), 1)))
-    homes = sorted(group.namespace for group in evidence.groups if group.name == name)
-    if not suggestion and homes:
-        suggestion = Statement("GroupElsewhere", namespace=homes[0])
+    namespaces = sorted(group.namespace for group in evidence.groups if group.name == name)
+    if not suggestion and namespaces:
+        suggestion = Statement("GroupElsewhere", namespace=namespaces[0])
     member_count = sum(group_name(other) == name for other in evidence.pods or ())
     case = Case(evidence, pod=meta.name, missing_group=name, member_count=member_count)
     return _answer(
@@ -362,7 +364,7 @@ def _groupless_answer(evidence: Evidence, pod: Pod, name: str) -> Explanation:
     )
 
 
-def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
+def _other_group_answer(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
     """Return the answer about a pod in a PodGroup of another API. Muster reports on these only by events."""
     record, meta = other.record, pod.metadata
     queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
@@ -377,7 +379,7 @@ def _in_other_group(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanat
     return replace(_pod_without_podgroup(pod, case, state, (reason, detail), "ReadItsEvents"), members=counts)
 
 
-def _single_pod(evidence: Evidence, pod: Pod) -> Explanation:
+def _lone_answer(evidence: Evidence, pod: Pod) -> Explanation:
     queue, name, controller = evidence.queue_of_pod(pod), group_name(pod), group_owner_of(pod)
     state = Statement("OwnGroup" if name else "Alone")
     if controller:
@@ -398,13 +400,13 @@ def _pod_without_podgroup(
     evidence = case.evidence
     reason, detail = reason_of(pod)
     if not reason:
-        reason, detail = evidence.refusal_of(case.queue)
+        reason, detail = evidence.queue_refusal(case.queue)
     reported_reason, _ = event_reason
     if not reason or (reason == reported_reason and not detail):
         reason, detail = event_reason
-    notes = [*misnaming_texts(evidence, pod), *unread_queue(evidence, case.queue), *evidence.notes]
+    notes = [*misnaming_notes(evidence, pod), *unread_queue_notes(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
-    rest: dict[str, Any] = {"queue": queue_figures(queue) if queue else None, "notes": notes}
+    rest: dict[str, Any] = {"queue": figures_of(queue) if queue else None, "notes": notes}
     if reason:
         minimum = case.other_group.minimum_path[-1] if case.other_group else "minMember"
         cause = Statement("Reason", reason=reason, number=minimum)
@@ -431,7 +433,7 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
         name=queue.name,
         verdict=queue.state,
         sentence=[*_queue_state(queue), *_share_statements(queue)],
-        queue=queue_figures(queue),
+        queue=figures_of(queue),
         waiting=pending_blockers(waiting_groups),
         holders=list(_above_share(evidence, queue.name)) if is_below_share else [],
         remedies=[
@@ -443,7 +445,7 @@ def explain_queue(evidence: Evidence, queue: ObservedQueue) -> Explanation:
     )
 
 
-def queue_figures(queue: ObservedQueue) -> QueueFigures:
+def figures_of(queue: ObservedQueue) -> QueueFigures:
     spec, status, counts = queue.spec, queue.status, queue.counts
     amounts = (status.allocated or {}, status.deserved or {}, spec.capability or {})
     groups = (counts[name] for name in ("pending", "inqueue", "running"))
@@ -514,7 +516,7 @@ def share_of(queue: ObservedQueue) -> Statement:
 # ---- groups and queues that are ahead
 
 
-def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
+def blockers(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     """Return the groups and queues that block a group; empty if only a change of the group would help."""
     own_queue = evidence.queue_of(group)
     if group.reason in CAPACITY_WAITS:
@@ -537,16 +539,16 @@ def holders(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     return []
 
 
-def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
+def reclaim_notes(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
     """Yield a statement that says when the queue reclaims capacity, or why it never reclaims capacity."""
     if refusals := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED_TEXT)]:
         yield _message(refusals[0])
         return
     queue = evidence.queue(evidence.queue_of(group))
-    above = [evidence.queue(blocker.holder.name) for blocker in ahead if blocker.holder.kind == "Queue"]
+    borrowers = [evidence.queue(blocker.holder.name) for blocker in ahead if blocker.holder.kind == "Queue"]
     if queue is None or queue.share >= _FULL_SHARE or group.reason == Reason.RECLAIMING:
         return
-    if any(queue is not None and queue.spec.reclaimable is not False for queue in above):
+    if any(queue is not None and queue.spec.reclaimable is not False for queue in borrowers):
         rules = queue.spec.preemption or QueuePreemption()
         after, at_most = duration_of(rules.after, RECLAIM_AFTER), duration_of(rules.at_most, RECLAIM_AT_MOST)
         max_wait = human_duration(int(max(after, at_most)))
@@ -554,10 +556,10 @@ def reclaiming(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker
 
 
 def pending_blockers(groups: Iterable[ObservedGroup]) -> list[Blocker]:
-    return [_blocker(group, waits(group)) for group in groups]
+    return [_blocker(group, wait_of(group)) for group in groups]
 
 
-def waits(group: ObservedGroup) -> Statement:
+def wait_of(group: ObservedGroup) -> Statement:
     """Return the reason of a waiting group, with the numbers behind it."""
     if (scheduled := group.scheduled) is None:
         return Statement("WaitsUnseen")
@@ -591,9 +593,9 @@ def _holding_blockers(
             needs = counted(other.spec.min_member, "pod")
             yield _blocker(other, Statement("Holds", does=does, needs=needs))
         elif held := held_amounts(members):
-            pods = sum(bool(pod.spec.node_name) for pod in members)
-            state = Statement("HoldsOnNodes", does=does, pods=counted(pods, "pod"))
-            yield _blocker(other, state, pods, held)
+            pod_count = sum(bool(pod.spec.node_name) for pod in members)
+            state = Statement("HoldsOnNodes", does=does, pods=counted(pod_count, "pod"))
+            yield _blocker(other, state, pod_count, held)
 
 
 def _above_share(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:

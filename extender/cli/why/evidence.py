@@ -121,7 +121,7 @@ class Evidence:
             return None
 
     def _objects_everywhere(self, resource: Resource, kind: type[T], note: str = "") -> list[T]:
-        """Return the objects of all namespaces if the user may list these, else of this namespace."""
+        """Return the objects of all namespaces if the user may list them there, else of this namespace."""
         objects = self._objects_of(resource, "", kind, note)
         if objects is None and self.namespace:
             objects = self._objects_of(resource, self.namespace, kind)
@@ -142,9 +142,9 @@ class Evidence:
 
     @cached_property
     def groups(self) -> list[ObservedGroup]:
-        """Return the groups of all namespaces if the user may list these, else of this one.
+        """Return the groups of all namespaces if the user may list them there, else of this namespace.
 
-        The oldest is first.
+        The oldest group is first.
         """
         groups = self._objects_everywhere(kube.POD_GROUPS, ObservedGroup, "OtherGroupsNotShown")
         return sorted(groups, key=lambda group: (group.metadata.creation_timestamp or "", group.key))
@@ -200,12 +200,15 @@ class Evidence:
         latest = max(decisions, key=lambda event: event.at, default=None)
         return (latest.reason, numbers(latest.message.partition(": ")[2])) if latest else ("", None)
 
-    def refusal(self, controller: OwnerReference) -> str:
-        """Return why an owner or its parts could not create a pod, by the newest event; else empty."""
+    def creation_refusal(self, controller: OwnerReference) -> str:
+        """Return why an owner or one of its parts could not create a pod; empty without such an event.
+
+        The newest event counts.
+        """
         events = self._objects_of(kube.EVENTS, self.namespace, Event, fields="reason=FailedCreate") or ()
         subjects = ((event, event.about) for event in events)
-        own = [event for event, obj in subjects if obj.uid == controller.uid or _is_part(obj, controller)]
-        newest = max(own, key=lambda event: event.at, default=None)
+        matches = [event for event, obj in subjects if obj.uid == controller.uid or _is_part(obj, controller)]
+        newest = max(matches, key=lambda event: event.at, default=None)
         return refusal_of_pods(newest.message) if newest else ""
 
     # ---- owners of pods, in the kinds and versions that the cluster serves
@@ -254,7 +257,7 @@ class Evidence:
                 yield from self._owners_above(meta_of_owner, height + 1)
 
     def _possible_owners(self, kind: OwnerKind | str) -> dict[str, Meta]:
-        """Return the objects of a kind by UID; empty for kinds outside the table, except Pod."""
+        """Return the objects of a kind by UID; empty if the kind is neither a known workload nor Pod."""
         if kind not in self._listed_owners:
             objects: Iterable[ListedObject | Pod] = (self.pods or ()) if kind == "Pod" else ()
             if isinstance(kind, OwnerKind):
@@ -298,7 +301,7 @@ class Evidence:
         routes = self._routes if label else QueueRoutes(self.queue_of_namespace, {})
         return routes.queue_of(namespace, queue_name, label) or keys.DEFAULT_QUEUE
 
-    def refusal_of(self, name: str) -> tuple[str, Statement | None]:
+    def queue_refusal(self, name: str) -> tuple[str, Statement | None]:
         """Return the reason and detail if a queue accepts no groups; empty if it accepts groups."""
         queue = self.queue(name)
         if queue is not None and queue.state != "Open":
@@ -325,7 +328,10 @@ class Evidence:
 
     @cached_property
     def local_queues(self) -> dict[str, LocalQueue]:
-        """Return the LocalQueues by `namespace/name`, of all namespaces if allowed, else of this one."""
+        """Return the LocalQueues by `namespace/name`.
+
+        They are from all namespaces if the user may list them there, else from this namespace.
+        """
         objects = self._objects_everywhere(kube.LOCAL_QUEUES, LocalQueue)
         return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in objects}
 
@@ -361,8 +367,8 @@ class Evidence:
     @cached_property
     def _quota_queues(self) -> dict[str, str]:
         """Return the queues that were made from quotas, by namespace of the quota."""
-        entering = {queue.name: queue.entering_namespaces for queue in (self.queues or {}).values()}
-        return {namespace: queue for queue, namespaces in entering.items() for namespace in namespaces}
+        namespaces_of = {queue.name: queue.entering_namespaces for queue in (self.queues or {}).values()}
+        return {namespace: queue for queue, namespaces in namespaces_of.items() for namespace in namespaces}
 
     @cached_property
     def _namespaces(self) -> dict[str, Namespace]:
@@ -384,11 +390,12 @@ def _is_part(subject: OwnerReference, controller: OwnerReference) -> bool:
 # has a gate, a marker resource or a message of Muster, or names a scheduler that is Muster's by default.
 
 SCHEDULERS = Configuration().scheduler_names
-_OURS = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
+_REFUSAL = re.compile(rf"{REFUSAL_PREFIX}([A-Z]\w+)")
 
 
 def is_ours(pod: Pod) -> bool:
-    if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _OURS.search(scheduled(pod).message):
+    """Return whether a pod is Muster's, as far as the pod itself shows."""
+    if pod.spec.scheduler_name in SCHEDULERS or is_gated(pod) or _REFUSAL.search(pod_scheduled(pod).message):
         return True
     requests = (container.resources.requests or () for container in pod.spec.containers)
     return any(not keys.MARKERS.isdisjoint(resources) for resources in requests)
@@ -406,15 +413,15 @@ def foreign_gates(pod: Pod) -> list[str]:
     return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != keys.GATE]
 
 
-def scheduled(pod: Pod) -> Condition:
+def pod_scheduled(pod: Pod) -> Condition:
     """Return the condition PodScheduled of a pod; an empty condition if the pod has none."""
     return condition(pod.status.conditions, keys.POD_SCHEDULED) or Condition(keys.POD_SCHEDULED, "Unknown")
 
 
 def reason_of(pod: Pod) -> tuple[str, Statement | None]:
     """Return the reason and the message of a pod's condition; empty if the pod has no condition."""
-    condition = scheduled(pod)
-    if match := _OURS.search(condition.message):
+    condition = pod_scheduled(pod)
+    if match := _REFUSAL.search(condition.message):
         return match[1], None
     if condition.reason == keys.UNSCHEDULABLE:
         return Reason.REFUSED_BY_SCHEDULER, numbers(condition.message)

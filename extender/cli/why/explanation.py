@@ -74,7 +74,10 @@ class Offer(Statement):
 
 
 class MemberCounts(Wire, frozen=True, omit_defaults=False):
-    """Numbers of a group's pods. `there` counts pods that have not ended, `placed` those of them on nodes."""
+    """Numbers of a group's pods.
+
+    `there` is the number of pods that have not ended. `placed` is the number of these pods that are on nodes.
+    """
 
     needed: int
     there: int

@@ -7,7 +7,7 @@ from itertools import islice
 import msgspec
 
 from extender.api.keys import CLOSED_BY_PARENT, DEFAULT_QUEUE, HIERARCHY, HIERARCHY_WEIGHTS, ROOT_QUEUE
-from extender.api.objects.base import Operation, Quantities, added
+from extender.api.objects.base import Operation, Quantities, addition
 from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.units import BadQuantity, Quantity, intended_name, listed, rounded_down
 from extender.domain.admission.faults import Code, Fault
@@ -417,15 +417,15 @@ def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     """
     patch = []
     if queue.spec.reclaimable is None:
-        patch.append(added(("spec", "reclaimable"), True))
+        patch.append(addition(("spec", "reclaimable"), True))
     if not has_weight or queue.spec.weight == 0:
-        patch.append(added(("spec", "weight"), 1))
+        patch.append(addition(("spec", "weight"), 1))
     annotations = queue.metadata.annotations or {}
     if not queue.spec.state:
         is_closed = queue.status.state == "Closed" and annotations.get(CLOSED_BY_PARENT) != "true"
-        patch.append(added(("spec", "state"), "Closed" if is_closed else "Open"))
+        patch.append(addition(("spec", "state"), "Closed" if is_closed else "Open"))
     path, weights = annotations.get(HIERARCHY, ""), annotations.get(HIERARCHY_WEIGHTS, "")
     if path and weights and path.partition("/")[0] != ROOT_QUEUE:
-        patch.append(added(("metadata", "annotations", HIERARCHY), f"{ROOT_QUEUE}/{path}"))
-        patch.append(added(("metadata", "annotations", HIERARCHY_WEIGHTS), f"1/{weights}"))
+        patch.append(addition(("metadata", "annotations", HIERARCHY), f"{ROOT_QUEUE}/{path}"))
+        patch.append(addition(("metadata", "annotations", HIERARCHY_WEIGHTS), f"1/{weights}"))
     return patch

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from extender.api import keys
 from extender.api.admission import NewOtherGroup, NewPod
 from extender.api.keys import MAX_UNAVAILABLE, MIN_AVAILABLE
-from extender.api.objects.base import Meta, Operation, OwnerReference, added
+from extender.api.objects.base import Meta, Operation, OwnerReference, addition
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import NetworkTopology, PodGroup
 from extender.api.units import BadQuantity
 from extender.api.workloads.gangs import ALL, Defaults, gang_size_of
 from extender.domain.admission.faults import Code, Fault
-from extender.domain.model.ownership import auto_name, controller_of, group_name, group_name_of
+from extender.domain.model.ownership import auto_group_name, controller_of, group_name, group_name_of
 from extender.domain.model.queue_of_group import (
     NO_QUEUE_OF_OWNER,
     LocalQueueLabel,
@@ -102,7 +102,7 @@ def destination_of_pod(
     controller = pod.controller if job is None else controller_of(job.owner_references)
     if destination is None and controller is not None:
         destination = _destination_by_owner(controller, meta.namespace, queues)
-    joined_queue = queues.queue_of_podgroup(meta.namespace, auto_name(pod)) if pod.controller else None
+    joined_queue = queues.queue_of_podgroup(meta.namespace, auto_group_name(pod)) if pod.controller else None
     if joined_queue is not None and (destination is None or destination.queue == joined_queue):
         return Destination(joined_queue, "metadata.ownerReferences", is_joining=True)
     return destination or destination_by_namespace(meta.namespace, queues)
@@ -355,14 +355,14 @@ def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLooku
     is_open = info is not None and info.state == "Open"
     if queue or patch or not is_open or _is_routed(meta, namespace, queues):
         return patch
-    return [added(("spec", "queue"), keys.DEFAULT_QUEUE)]
+    return [addition(("spec", "queue"), keys.DEFAULT_QUEUE)]
 
 
 def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
     """Return the operations that set the namespace's queue, unless the object or its owner names a queue."""
     namespace_queue = queues.queue_of_namespace(namespace)
     may_fill = namespace_queue and not explicit_queue(queue) and not _is_routed(meta, namespace, queues)
-    return [added(("spec", "queue"), namespace_queue)] if may_fill else []
+    return [addition(("spec", "queue"), namespace_queue)] if may_fill else []
 
 
 def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
@@ -377,8 +377,8 @@ def annotate(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
     """Return the operations that set annotations, except annotations that already have the value."""
     path, existing = ("metadata", "annotations"), meta.annotations
     if existing is None:
-        return [added(path, {**annotations})] if annotations else []
-    return [added((*path, key), text) for key, text in annotations.items() if existing.get(key) != text]
+        return [addition(path, {**annotations})] if annotations else []
+    return [addition((*path, key), text) for key, text in annotations.items() if existing.get(key) != text]
 
 
 def pod_defaults(
@@ -402,15 +402,15 @@ def pod_defaults(
     if spec.get("nodeName") or is_of_daemonset:
         return []
     gate, gates = {"name": keys.GATE}, spec.get("schedulingGates")
-    patch = [added(("spec", "schedulerName"), scheduler)] if scheduler else []
+    patch = [addition(("spec", "schedulerName"), scheduler)] if scheduler else []
     if is_gated and not gates:
-        patch.append(added(("spec", "schedulingGates"), [gate]))
+        patch.append(addition(("spec", "schedulingGates"), [gate]))
     elif is_gated and gates and gate not in gates:
-        patch.append(added(("spec", "schedulingGates", "-"), gate))
+        patch.append(addition(("spec", "schedulingGates", "-"), gate))
     containers = spec.get("containers") if adds_markers else None
     if containers:  # the first container gets the markers, in addition to its requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
         with_markers = {kind: {**(resources.get(kind) or {}), **markers} for kind in ("requests", "limits")}
-        patch.append(added(("spec", "containers", "0", "resources"), {**resources, **with_markers}))
+        patch.append(addition(("spec", "containers", "0", "resources"), {**resources, **with_markers}))
     return patch

@@ -239,7 +239,7 @@ class VirtualCluster:
                 for pod in [*self.ledger.registry.group(key).pods.values()]:
                     self.ledger.pods.drop(pod.uid)
             else:
-                replaced_pods = [pod for pod in lost_pods if pod.group == key and pod.is_replaced]
+                replaced_pods = [pod for pod in lost_pods if pod.group == key and pod.is_replaceable]
                 for pod in replaced_pods:
                     self.ledger.pods.put(self.replacement_of(pod))
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from extender.domain.model.records import PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, conflicting_ports, required_pairs
+from extender.domain.model.shapes import HostPort, Pair, Term, TermIndex, is_any_port_used, required_pairs
 
 
 class HostPorts:
@@ -37,7 +37,7 @@ class HostPorts:
         if not ports:
             return False
         counts = self._fixed_ports.get(node, Counter()) + self._planned_ports.get(node, Counter())
-        return conflicting_ports(ports, counts - Counter(own_ports))
+        return is_any_port_used(ports, counts - Counter(own_ports))
 
     def fixed_ports(self) -> dict[str, dict[HostPort, int]]:
         """Return a copy of the host ports of fixed claims."""

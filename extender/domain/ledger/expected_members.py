@@ -289,7 +289,7 @@ def hand_over(core: Core, group: Group, expected_pod: PodRecord, newcomers: list
 
 def _may_take_over(core: Core, pod: PodRecord, expected_pod: PodRecord, node: str) -> bool:
     """Return whether a pod requests at most as much as the expected pod, and fits on its node."""
-    return pod.shape.asks_at_most(expected_pod.shape.requests) and core.claims.fits(pod, node)
+    return pod.shape.requests_at_most(expected_pod.shape.requests) and core.claims.fits(pod, node)
 
 
 def _expects_pods(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> bool:

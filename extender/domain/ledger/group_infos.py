@@ -14,7 +14,7 @@ from extender.api.units import timestamp_at
 from extender.domain.ledger.claims import Claims
 from extender.domain.ledger.groups import Group, Members
 from extender.domain.ledger.registry import Registry
-from extender.domain.model.ownership import name_of, too_long
+from extender.domain.model.ownership import length_fault, name_of
 from extender.domain.model.records import GroupKey, Needs, Uid
 from extender.domain.model.resources import Resources, add_times, counts_in_queues
 from extender.domain.model.run_history import NO_CHECKPOINT, Checkpoint, series_of
@@ -309,7 +309,7 @@ class GroupInfos:
         record, is_sized = group.record, group.job is not None or group.is_implied
         is_sized &= group.job is not None or not group.has_fully_run  # past starts do not count
         fault = (group.job.fault if group.job else "") or (group.gang_size.fault if is_sized else "")
-        fault = fault or too_long("group", group.key) or too_long("queue", queue)
+        fault = fault or length_fault("group", group.key) or length_fault("queue", queue)
         spec = GroupSpec(
             fault=fault,
             run_time=self._run_time(group),

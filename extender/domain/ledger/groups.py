@@ -119,7 +119,7 @@ class Group(msgspec.Struct, eq=False):
     @property
     def is_implied(self) -> bool:
         """Return whether the group exists by its pods alone, because they name no PodGroup."""
-        return any(pod.auto for pod in self.pods.values())
+        return any(pod.is_auto for pod in self.pods.values())
 
     @property
     def plain_pod(self) -> PodRecord | None:
@@ -522,7 +522,7 @@ class Members:
                 self.holding_shapes.append(pod.shape)
             if pod.is_placed:
                 self.placed_pods.append(pod)
-            elif pod.is_waiting and pod.foreign_gates:
+            elif pod.is_waiting and pod.has_foreign_gates:
                 self.held_back_count += 1
             elif pod.is_waiting and claim is not None and is_fixed:
                 self.assumed_pods.append((pod, claim.node))

@@ -102,7 +102,7 @@ class Intake:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
-            if logical := self.logical.amounts_for(record.allocatable, on_node=True):
+            if logical := self.logical.amounts_for(record.allocatable, is_on_node=True):
                 record = replace(record, allocatable={**record.allocatable, **logical})
             labels_before = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):
@@ -161,7 +161,7 @@ class Intake:
         amounts = Counter(self._unavailable_devices.get(node, {}))
         for key in self._idle_claims.get(node, ()):
             if self._pods.is_claim_used(key):
-                amounts.subtract(self._pods.shapes.devices.idle_of(key)[node])
+                amounts.subtract(self._pods.shapes.devices.idle_devices(key)[node])
         self._claims.capacity.set_unavailable(node, +amounts)
 
     def _set_idle(self, claim: ClaimKey, nodes_before: Iterable[str] = ()) -> None:
@@ -173,7 +173,7 @@ class Intake:
             claim: The claim.
             nodes_before: The nodes of the claim's devices before the update.
         """
-        nodes = self._pods.shapes.devices.idle_of(claim)
+        nodes = self._pods.shapes.devices.idle_devices(claim)
         for node in nodes_before:
             self._idle_claims[node].discard(claim)
             if not self._idle_claims[node]:
@@ -201,7 +201,7 @@ class Intake:
                 for record in list(self._nodes.values()) if stands_for else ():
                     self.put_node(record)
                 for queue in list(self._queues.values()):
-                    self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
+                    self.put_queue(queue_record(queue, self._pods.shapes.devices.resolve_classes))
         if stands_for or resource == "" or counts_in_queues(name):
             self._reread(None)
 
@@ -213,9 +213,9 @@ class Intake:
         """
         devices = self._pods.shapes.devices
         with self._lock:
-            uid_before, idle_before = devices.uid_of(key), devices.idle_of(key)
+            uid_before, idle_before = devices.uid_of(key), devices.idle_devices(key)
             is_changed = devices.set_claim(key, spec, state)
-            if devices.idle_of(key) != idle_before:
+            if devices.idle_devices(key) != idle_before:
                 self._set_idle(key, idle_before)
             if uid_before and uid_before != devices.uid_of(key):
                 self._pods.end_starts(key, f"ResourceClaim {key.name} was deleted")
@@ -229,7 +229,7 @@ class Intake:
         """
         self._pods.reread(claim)
         with self._lock:
-            job_keys = self._jobs_with_devices.naming(claim)
+            job_keys = self._jobs_with_devices.users_of(claim)
         for key in job_keys:
             with self._lock:
                 if (job := self._jobs_with_devices.get(key)) is not None:
@@ -405,7 +405,7 @@ class Intake:
         with self._lock:
             self._queues[queue.metadata.name] = queue
             self._meter.restore(queue.metadata.name, queue.status.usage)
-            self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
+            self.put_queue(queue_record(queue, self._pods.shapes.devices.resolve_classes))
 
     def put_queue(self, record: QueueRecord) -> None:
         with self._lock:

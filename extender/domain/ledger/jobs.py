@@ -177,7 +177,7 @@ class Ancestor(NamedTuple):
     author: str = ""  # user whom admission recorded on the owner; empty: none
     queue: str = ""  # queue that the owner names; empty: none
     local_queue: LocalQueueLabel | None = None  # label by which the owner names a LocalQueue
-    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    usable_queue: str = ""  # restricted queue that its author may use, by its annotation
     controller: Owner | None = None
 
 
@@ -201,7 +201,7 @@ class Ancestors:
             author=recorded_author(meta, kind),
             queue=queue_named_by(meta),
             local_queue=local_queue_label(meta),
-            may_use=recorded_use(meta, kind),
+            usable_queue=recorded_use(meta, kind),
             controller=Owner.from_reference(meta.namespace, owner) if owner is not None else None,
         )
         if self._ancestors.get(key) == ancestor:

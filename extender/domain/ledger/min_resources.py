@@ -139,7 +139,7 @@ class MinResources:
         ]
         misfits = set[Shape]()
         for pod in list(group.pods.values()) if reserved_claims else ():
-            if not pod.is_waiting or pod.is_expected or pod.foreign_gates or pod.shape in misfits:
+            if not pod.is_waiting or pod.is_expected or pod.has_foreign_gates or pod.shape in misfits:
                 continue
             if self._core.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
                 continue
@@ -161,7 +161,7 @@ class MinResources:
             return None
         for node, free_amounts in sorted(amounts_by_node.items(), key=itemgetter(0)):
             free_amounts.update(capacity.idle(node))
-            if pod.shape.asks_at_most(free_amounts) and capacity.is_suitable(pod, node):
+            if pod.shape.requests_at_most(free_amounts) and capacity.is_suitable(pod, node):
                 return node
         return None
 

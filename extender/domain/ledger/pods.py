@@ -32,7 +32,7 @@ from extender.domain.model.ownership import Ownership
 from extender.domain.model.reasons import REFUSAL_PREFIX
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.shapes import Shape, Shapes
-from extender.domain.model.wire_records import PodRecords, foreign_record
+from extender.domain.model.wire_records import PodRecordReader, foreign_record
 from extender.domain.snapshot.nodes import NodeRecord
 from extender.domain.snapshot.snapshot import OtherPods
 
@@ -176,7 +176,7 @@ class Pods:
         self._moved_groups: dict[GroupKey, GroupKey] = {}  # by PodGroup: group of its composite
         self.ownership = ownership
         self.shapes = Shapes(logical)
-        self._records = PodRecords(self.shapes, ownership.auto_groups)
+        self._records = PodRecordReader(self.shapes, ownership.auto_groups)
         self._registry, self._claims, self._transitions = core.registry, core.claims, core.transitions
         self._releases, self._changes = core.releases, core.changes
         self._clock, self._lock = core.clock, core.lock
@@ -243,7 +243,11 @@ class Pods:
                 record = self._in_composite(self._records.record_of(pod, is_ours))
                 if is_ours and member is not None:  # a pod with capacity keeps its group
                     record = replace(
-                        record, group=member.group, own_group=member.group, role=member.role, auto=member.auto
+                        record,
+                        group=member.group,
+                        own_group=member.group,
+                        role=member.role,
+                        is_auto=member.is_auto,
                     )
                 self._put_record(self._within_bounds(record))
             else:
@@ -263,7 +267,7 @@ class Pods:
         time, because there may be many pods.
         """
         with self._lock:
-            uids = self._pods_with_devices.naming(claim)
+            uids = self._pods_with_devices.users_of(claim)
         for uid in uids:
             with self._lock, suppress(BadQuantity):  # the pod's own event has reported it
                 if (pod := self._pods_with_devices.get(uid)) is not None:
@@ -282,7 +286,7 @@ class Pods:
 
     def end_starts(self, claim: ClaimKey, why: str) -> None:
         """End the starts of groups with pods that use a claim and have no node. Callers hold the lock."""
-        for uid in self._pods_with_devices.naming(claim):
+        for uid in self._pods_with_devices.users_of(claim):
             pod = self.by_uid.get(uid)
             group = self._registry.groups.get(pod.group) if pod is not None else None
             if group and (group.start.admitted_at is not None or self._claims.get(uid) is not None):
@@ -370,7 +374,7 @@ class Pods:
         if not pod.group or not pod.shape.terms or self._claims.capacity.terms.is_within_limit(pod):
             return pod
         self._crowded_pods[pod.uid] = pod
-        return replace(pod, shape=self.shapes.unevaluated(pod.shape, _CROWDED_MESSAGE))
+        return replace(pod, shape=self.shapes.unevaluated_shape(pod.shape, _CROWDED_MESSAGE))
 
     def leave_group(self, pod: PodRecord) -> None:
         """Remove a member from its group."""

@@ -78,7 +78,7 @@ class GroupQueries:
         """Return the current state of a group of pods that name no group."""
         with self._lock:
             members, record = self.members(key), self.record(key)
-            pods, group = [pod for pod in members if pod.auto], self._registry.groups.get(key)
+            pods, group = [pod for pod in members if pod.is_auto], self._registry.groups.get(key)
             is_incomplete = group is not None and self._registry.awaits_controller(group)
             if group is not None:
                 self._registry.settle_defaults(group)

@@ -337,9 +337,9 @@ class Registry:
         if not self.requires_rights or record is None or not record.is_restricted:
             return True
         objects = self.jobs.get(group.key), group.owner, group.record, self.routes.nearest_owner_of(group)
-        recorded_queues = {each.may_use for each in objects if each is not None}
+        recorded_queues = {each.usable_queue for each in objects if each is not None}
         members = [pod for pod in group.pods.values() if pod.is_waiting] or group.pods.values()
-        queues_of_pods = {pod.may_use if not pod.is_expected else "" for pod in members}
+        queues_of_pods = {pod.usable_queue if not pod.is_expected else "" for pod in members}
         return self.trusts_uses and (queue in recorded_queues or queues_of_pods == {queue})
 
     def submitter_of(self, group: Group) -> str:
@@ -355,7 +355,7 @@ class Registry:
             return group.record.submitter
         if author := self.ancestors.author(self._owners_of(group)):
             return author
-        authors = {pod.author for pod in group.pods.values() if not (pod.is_expected or pod.is_replaced)}
+        authors = {pod.author for pod in group.pods.values() if not (pod.is_expected or pod.is_replaceable)}
         return authors.pop() if len(authors) == 1 else ""
 
     def _owners_of(self, group: Group) -> Iterator[Owner]:

@@ -128,12 +128,14 @@ def _pods_of(ledger: Ledger, info: GroupInfo) -> Iterator[PodRecord]:
     Of failed and gated pods, only the number is known, so that copies of another pod are returned.
     """
     pods = [*info.placed_pods, *info.departing_pods, *(p for p, _ in info.assumed_pods), *info.waiting_pods]
-    sample = pods[0] if pods else _any_pod(ledger, info)
+    peer = pods[0] if pods else _any_pod(ledger, info)
     fields: dict[str, Any] = {"node": "", "deleting": False, "is_expected": False, "reserved_for": Uid("")}
     for n in range(info.held_back_count):
-        yield replace(sample, uid=Uid(f"{info.key}/gated/{n}"), foreign_gates=True, phase="Pending", **fields)
+        yield replace(
+            peer, uid=Uid(f"{info.key}/gated/{n}"), has_foreign_gates=True, phase="Pending", **fields
+        )
     for n in range(info.failed - sum(pod.phase == "Failed" for pod in pods)):
-        yield replace(sample, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
+        yield replace(peer, uid=Uid(f"{info.key}/failed/{n}"), phase="Failed", **fields)
     for pod in pods:
         if not pod.is_expected:
             yield pod if info.spec.has_podgroup else replace(pod, **_queue_fields_of(info))
@@ -144,7 +146,13 @@ def _any_pod(ledger: Ledger, info: GroupInfo) -> PodRecord:
     namespace = info.key.partition("/")[0]
     shape = ledger.pods.shapes.shape_of(PodSpec(), namespace)
     return PodRecord(
-        Uid(f"{info.key}/any"), namespace, "any", shape, {}, group=info.key, auto=not info.spec.has_podgroup
+        Uid(f"{info.key}/any"),
+        namespace,
+        "any",
+        shape,
+        {},
+        group=info.key,
+        is_auto=not info.spec.has_podgroup,
     )
 
 
@@ -184,7 +192,7 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         is_evicted_whole=spec.is_evicted_whole,
         on_lost_domain=keys.RESTART if spec.restarts else "",
         checkpoint=info.checkpoint,
-        may_use=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.use_allowed else "",
         topology=_topology_of(info),
         composite=spec.composite,
         **_queue_fields_of(info),
@@ -199,10 +207,10 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
         return OwnerRecord(uid, is_suspended=info.is_aborted, run_limit=limit)
     return OwnerRecord(
         uid,
-        MadePods(needed, at_once=needed, together=True),
+        MadePods(needed, at_once=needed, is_together=True),
         is_suspended=info.is_aborted,
         run_limit=limit,
-        may_use=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.use_allowed else "",
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
         on_lost_domain=keys.RESTART if info.spec.restarts else "",
@@ -242,7 +250,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         is_for_muster=info.job.is_managed,
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
-        may_use=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.use_allowed else "",
         **_queue_fields_of(info),
     )
 

@@ -47,7 +47,7 @@ class ShownPods(Appearances):
             return None
         return self._releases.appearances.get(uid) if pod.group else AS_STORED
 
-    def in_flight(self, uid: Uid) -> bool:
+    def is_in_flight(self, uid: Uid) -> bool:
         claim = self._claims.get(uid)
         return claim is not None and claim.stage >= ClaimStage.HELD and uid in self._releases.appearances
 
@@ -55,7 +55,7 @@ class ShownPods(Appearances):
         with self._lock:
             return self._releases.take_changes()
 
-    def record_left(self, node: str) -> None:
+    def record_departure(self, node: str) -> None:
         """Forget the refusals on a node that a pod has left, because the scheduler still counted that pod.
 
         Members that were refused there are shown again.
@@ -171,7 +171,7 @@ class ShownPods(Appearances):
         nominated node while gangs have claims that the scheduler does not know.
         """
         if was_refused or (picks_itself and self._has_unknown_claims):
-            return Appearance(asks=True)
+            return Appearance(has_marker=True)
         return Appearance() if picks_itself else Appearance(node=node)
 
     def _record_refusal(self, pod: PodRecord, text: str) -> None:

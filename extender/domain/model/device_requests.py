@@ -107,25 +107,25 @@ class LogicalResources:
 
         Nothing is recorded if `resource` is empty, because such devices are not counted.
         """
-        old = self._amounts.get(resource, _NO_AMOUNTS) if resource else amounts
-        if is_changed := any(old.get(name) != amount for name, amount in amounts.items()):
-            self._amounts[resource] = {**old, **amounts}
+        old_amounts = self._amounts.get(resource, _NO_AMOUNTS) if resource else amounts
+        if is_changed := any(old_amounts.get(name) != amount for name, amount in amounts.items()):
+            self._amounts[resource] = {**old_amounts, **amounts}
         return is_changed
 
     def forget(self, resource: str) -> None:
         self._amounts.pop(resource, None)
 
-    def amounts_for(self, amounts: Resources, on_node: bool = False) -> Resources:
+    def amounts_for(self, amounts: Resources, is_on_node: bool = False) -> Resources:
         """Return the logical amounts that follow from amounts of other resources, each less than MAX_AMOUNT.
 
         Args:
             amounts: The amounts of other resources.
-            on_node: Whether the amounts are offered by a node. A node's selections are part of its classes,
+            is_on_node: Whether a node offers the amounts. The selections of a node are part of its classes,
                 so they are not counted again.
         """
         sums: dict[str, int] = {}
         for name in amounts.keys() & self._amounts.keys():
-            if counts_in_queues(name) or not on_node:
+            if counts_in_queues(name) or not is_on_node:
                 add(sums, self._amounts[name], amounts[name])
         return {name: min(amount, MAX_AMOUNT - 1) for name, amount in sums.items()}
 
@@ -146,8 +146,8 @@ class DeviceRequests:
             name: The name of the class or selection.
             resource: The resource. None means that the class is gone. Empty means that no node alone offers
                 its devices, so that they are not counted.
-            stands_for: The logical amounts of one device by its capacities. For a selection, these are only
-                the amounts beyond those of the class.
+            stands_for: The logical amounts that follow from the capacities of one device. For a selection,
+                only the amounts that exceed the amounts of the class.
         """
         if resource is None and not counts_in_queues(name):
             self.logical.forget(self._resources.get(name, ""))
@@ -190,28 +190,28 @@ class DeviceRequests:
         text = f"its ResourceClaims are allocated on different nodes: {listed(places, 2, ' and ')}"
         return text if len(places) > 1 else ""
 
-    def idle_of(self, claim: ClaimKey) -> Mapping[str, Resources]:
+    def idle_devices(self, claim: ClaimKey) -> Mapping[str, Resources]:
         """Return the devices of an allocated but unused claim, by node.
 
         Only pods that name the claim can get them.
         """
         return self._states.get(claim, _NO_STATE).idle_devices
 
-    def awaited_by(self, pod: Pod, are_counted: bool = False) -> tuple[str, ...]:
+    def awaited_claims(self, pod: Pod, only_counted: bool = False) -> tuple[str, ...]:
         """Return the shared claims of a pod that the scheduler still has to allocate.
 
         Args:
             pod: The pod.
-            are_counted: Whether only claims count whose devices are each offered by a single node.
+            only_counted: Whether only claims count whose devices are each offered by a single node.
         """
         claims = (pod.spec.resource_claims or ())[:_MAX_CLAIMS]
         keys = {key for claim in claims for key in _keys_of(claim, pod.metadata.namespace)}
         found = [key for key in keys if (claim := self._states.get(key)) and not claim.is_allocated]
-        if are_counted:
+        if only_counted:
             found = [key for key in found if any(map(self._resource_of, self._claims.get(key, ())))]
         return tuple(sorted(key.name for key in found))
 
-    def nodes_of(self, spec: PodSpec, namespace: str) -> list[tuple[NodeSelectorTerm, ...]]:
+    def node_terms(self, spec: PodSpec, namespace: str) -> list[tuple[NodeSelectorTerm, ...]]:
         """Return the node terms of each claim of a pod that is bound to nodes.
 
         For each claim, at least one term has to select the pod's node.
@@ -220,7 +220,7 @@ class DeviceRequests:
         keys = {key for claim in claims for key in _keys_of(claim, namespace)}
         return [state.nodes for key in sorted(keys) if (state := self._states.get(key)) and state.nodes]
 
-    def of_claims(self, spec: PodSpec, namespace: str) -> dict[str, int]:
+    def devices_of_claims(self, spec: PodSpec, namespace: str) -> dict[str, int]:
         """Return the devices that the claims of a pod request, by resource."""
         sums: dict[str, int] = {}
         for claim in (spec.resource_claims or ())[:_MAX_CLAIMS]:
@@ -231,7 +231,7 @@ class DeviceRequests:
         sums.pop("", None)
         return sums
 
-    def renamed(self, requests: Mapping[str, V]) -> dict[str, V]:
+    def resolve_classes(self, requests: Mapping[str, V]) -> dict[str, V]:
         """Return amounts with each name of a DeviceClass replaced by the resource of the class.
 
         If an amount is also given under the resource itself, the amount under the resource counts.
@@ -253,7 +253,7 @@ class DeviceRequests:
         for name, amount in requests.items():
             device_class = _class_named_by(name)
             add(sums, {self._resource_of(device_class) if device_class else name: amount})
-        add(sums, self.of_claims(spec, namespace))
+        add(sums, self.devices_of_claims(spec, namespace))
         sums.pop("", None)
         return {name: min(amount, MAX_AMOUNT) for name, amount in self._with_logical(sums).items()}
 
@@ -270,10 +270,10 @@ class DeviceRequests:
             return ()
         names = sorted(filter(None, map(_class_named_by, _requested_names(spec))))
         class_resources = {self._resource_of(name): 1 for name in names}
-        claims = self.of_claims(spec, namespace)
+        claims = self.devices_of_claims(spec, namespace)
         resources = sorted(claims.items()), [(name, self._resource_of(name)) for name in names]
         stands_for = self.logical.amounts_for(claims), self.logical.amounts_for(class_resources)
-        return namespace, resources, stands_for, self.nodes_of(spec, namespace)
+        return namespace, resources, stands_for, self.node_terms(spec, namespace)
 
 
 def _set_or_remove(values: dict[K, V], key: K, value: V | None) -> bool:
@@ -292,12 +292,14 @@ class DeviceUsers(Generic[K, V]):
         self._users_by_claim: dict[ClaimKey, set[K]] = {}
 
     def put(self, key: K, user: V, claims: Collection[ClaimKey]) -> None:
+        """Record a user and the claims that it names. A former record of the user is replaced."""
         self.drop(key)
         self._users[key] = user, claims
         for claim in claims:
             self._users_by_claim.setdefault(claim, set()).add(key)
 
     def drop(self, key: K) -> None:
+        """Forget a user, if it is known."""
         _, claims = self._users.pop(key, (None, ()))
         for claim in claims:
             self._users_by_claim[claim].discard(key)
@@ -310,7 +312,7 @@ class DeviceUsers(Generic[K, V]):
     def claims_of(self, key: K) -> Collection[ClaimKey]:
         return self._users[key][1] if key in self._users else ()
 
-    def naming(self, claim: ClaimKey | None) -> list[K]:
+    def users_of(self, claim: ClaimKey | None) -> list[K]:
         """Return the users that name a claim or template; None returns all users."""
         return list(self._users if claim is None else self._users_by_claim.get(claim, ()))
 
@@ -378,7 +380,7 @@ class SharedClaims:
         heirs = {}
         for key in carried_keys:
             del self._carriers[key]
-            if heir := next(iter(self._pods.naming(key)), None):
+            if heir := next(iter(self._pods.users_of(key)), None):
                 self._carriers[key] = heir
                 heirs[heir] = self._pods.get(heir)
             else:

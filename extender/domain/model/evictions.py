@@ -59,8 +59,8 @@ class BudgetsOfNamespace:
         for budget in budgets:
             selector = budget.selector or _NO_SELECTOR
             pairs = sorted((selector.match_labels or {}).items())
-            values = sum(len(each.values or ()) + 1 for each in selector.match_expressions or ())
-            if len(pairs) + values > _MAX_VALUES:
+            value_count = sum(len(each.values or ()) + 1 for each in selector.match_expressions or ())
+            if len(pairs) + value_count > _MAX_VALUES:
                 self._too_many = budget, budget
             elif pairs:
                 rarest = min(pairs, key=lambda pair: len(self._by_label.get(pair, ())))
@@ -68,7 +68,7 @@ class BudgetsOfNamespace:
             elif budget.selector is not None:
                 self._unlabelled.append(budget)
 
-    def covering(self, labels: Labels) -> tuple[DisruptionBudget, ...]:
+    def budgets_for(self, labels: Labels) -> tuple[DisruptionBudget, ...]:
         """Return the budgets that cover a pod with these labels."""
         pairs = sorted(labels.items() & self._by_label.keys())
         candidates = [*self._unlabelled, *chain.from_iterable(self._by_label[pair] for pair in pairs)]

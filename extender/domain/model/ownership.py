@@ -32,7 +32,7 @@ class OwnerRecord(msgspec.Struct, frozen=True, gc=False):
     is_idle: bool = False  # whether spec.replicas is 0
     is_suspended: bool = False  # value of spec.suspend
     run_limit: int | None = None  # seconds until Kubernetes ends its pods (activeDeadlineSeconds)
-    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    usable_queue: str = ""  # restricted queue that its author may use, by its annotation
     checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods together, by its annotations
@@ -90,7 +90,7 @@ def group_owner_of(pod: Pod) -> OwnerReference | None:
     return controller
 
 
-def auto_name(pod: Pod) -> str:
+def auto_group_name(pod: Pod) -> str:
     """Return the name of the group of a pod that names no group.
 
     The name is made from the group's owner, or from the pod if it has no controller.
@@ -210,10 +210,10 @@ def group_name(pod: Pod) -> str:
 def display_group_name(pod: Pod) -> str:
     """Return the name of a pod's group for users.
 
-    If the pod names no group, the name is that of its owner, such as `job/train`.
+    For a pod that names no group, this is the name of its owner, such as `job/train`.
     """
     name, owner = group_name(pod), controller_of(pod.metadata.owner_references)
-    if name and name not in (auto_name(pod), podgroup_name(owner) if owner else ""):
+    if name and name not in (auto_group_name(pod), podgroup_name(owner) if owner else ""):
         return name
     return owner.display_name if owner else f"pod/{pod.metadata.name}"
 
@@ -226,7 +226,7 @@ def group_of(pod: Pod, auto_groups: bool) -> tuple[str, bool]:
     name = group_name(pod)
     if not auto_groups:
         return name or f"pod:{pod.metadata.name}", False
-    default_group = auto_name(pod)
+    default_group = auto_group_name(pod)
     return name or default_group, name in ("", default_group)
 
 
@@ -247,7 +247,7 @@ def name_of(name: str) -> str:
     return name if len(name) <= _MAX_LENGTH else f"{name[:_CUT_LENGTH]}{_ELLIPSIS}"
 
 
-def too_long(kind: str, name: str) -> str:
+def length_fault(kind: str, name: str) -> str:
     """Return the fault of a name that was cut, for users; empty for other names."""
     fault = f"the name of its {kind}, {name.rpartition('/')[2]}, has more than {_MAX_LENGTH} characters"
     return fault if name.endswith(_ELLIPSIS) else ""

@@ -45,8 +45,8 @@ NO_QUEUE_OF_OWNER = QueueOfOwner("", None, is_known=True)
 def entry_annotation(queue_uid: str, group_uid: str) -> dict[str, str]:
     """Return the annotation of a PodGroup that records the queue that admitted the group.
 
-    The record outlives the queue. The record includes the UID of the PodGroup, so that it does not count on a
-    copy of the PodGroup from a file or a backup.
+    The record outlives the queue. It includes the UID of the PodGroup. Therefore, it does not count on a copy
+    of the PodGroup from a file or a backup.
     """
     return {QUEUE_UID: f"{queue_uid}/{group_uid}"}
 

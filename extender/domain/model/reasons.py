@@ -104,8 +104,7 @@ EVICTION_REASONS = (
     *(EventReason.DRAINED, EventReason.RESTARTED),
 )
 CAPACITY_REASONS = (Reason.NO_ROOM, Reason.FRAGMENTED, Reason.NO_DOMAIN)
-# Reasons that may end if a node is added. RefusedByScheduler is one of them, because the pod may need a node
-# in the zone of a volume, or a further domain to spread over.
+# Reasons that may end if a node is added. A refused pod may need a node in another zone, near its volume.
 REASONS_FOR_NODES = frozenset({*CAPACITY_REASONS, Reason.REFUSED_BY_SCHEDULER})
 # Reasons that may end because other groups end or start.
 REASONS_ENDED_BY_OTHERS = (
@@ -155,8 +154,7 @@ def lacks_only_capacity(message: str, resources: Collection[str]) -> bool:
     )
 
 
-# Remedies of reasons, which docs/reference/reasons.md contains, too. Backticks enclose text that a user types
-# or writes in YAML. The page shows the backticks, a terminal does not.
+# Remedies of reasons, also in docs/reference/reasons.md. Backticks enclose text that a user types or writes.
 
 _TEXTS = texts_by_name("""
 GroupNotFound: Create the PodGroup in the pod's namespace, or correct the name in the pod's annotation

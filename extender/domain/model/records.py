@@ -34,7 +34,7 @@ class Needs(NamedTuple):
     def at_most(self, limit: "Needs") -> "Needs":
         """Return these needs, with each number limited to the number in `limit`.
 
-        The child groups are those of `limit`.
+        The child groups come from `limit`.
         """
         roles = {role: min(n, limit.min_task_member.get(role, 0)) for role, n in self.min_task_member.items()}
         members = min(self.min_member, limit.min_member)
@@ -42,8 +42,7 @@ class Needs(NamedTuple):
 
 
 Uid = NewType("Uid", str)
-# Key of a group: "namespace/name" for a PodGroup, "namespace/pod:name" for a pod without a group,
-# "namespace/compositepodgroup/name" for a composite.
+# NAMESPACE/NAME of a PodGroup, NAMESPACE/pod:NAME of a lone pod, NAMESPACE/compositepodgroup/NAME.
 GroupKey = NewType("GroupKey", str)
 
 
@@ -76,8 +75,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     node: str = ""  # spec.nodeName; empty while the pod is unbound
     scheduler: str = ""  # spec.schedulerName
     group: GroupKey = GroupKey("")  # empty if another scheduler places the pod
-    own_group: GroupKey = GroupKey("")  # the value of `group` whenever Muster schedules the pod
-    auto: bool = False  # whether the pod names no group, so that its controller determines the group
+    own_group: GroupKey = GroupKey("")  # its group if Muster schedules it, now or later
+    is_auto: bool = False  # whether the pod names no group, so that its controller determines the group
     controller: str = ""  # kind of the pod's controller; empty: unknown
     min_member: str = ""  # number of pods of its group that start together, by its annotation
     queue: str = ""  # queue that its own annotation or label names
@@ -88,7 +87,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     created_at: str = ""  # metadata.creationTimestamp
     phase: str = ""  # status.phase
     is_gated: bool = False  # whether it has Muster's scheduling gate
-    foreign_gates: bool = False  # whether it has scheduling gates of other components
+    has_foreign_gates: bool = False  # whether it has scheduling gates of other components
     deleting: bool = False  # whether it has a deletionTimestamp
     has_started: bool = False  # whether one of its containers has run at least once
     nominated_node: str = ""  # status.nominatedNodeName
@@ -102,7 +101,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     deletion_deadline: str = ""  # metadata.deletionTimestamp: the end of its grace period
     never_preempts: bool = False  # whether its preemptionPolicy is Never
     checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
-    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    usable_queue: str = ""  # restricted queue that its author may use, by its annotation
     author: str = ""  # user who made the pod; empty: not recorded
     awaited_claims: tuple[str, ...] = ()  # shared claims that the scheduler still has to allocate
     claims_of_one_node: tuple[str, ...] = ()  # awaited claims whose devices are each on a single node
@@ -110,7 +109,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     is_expected: bool = False  # whether the pod does not exist yet: a job will make it, or a placeholder
     is_dependent: bool = False  # whether its job makes it only once other pods run
     reserved_for: Uid = Uid("")  # for a placeholder: UID of a lost member, or MIN_RESOURCES_UID
-    is_replaced: bool = False  # whether a controller replaces the pod if it is lost
+    is_replaceable: bool = False  # whether a controller replaces the pod if it is lost
     run_time: float | None = None  # expected run time of its group in seconds, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all pods of its role, by annotation
     on_lost_domain: str = ""  # policy for lost members without capacity in their domain, by its annotation
@@ -130,7 +129,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_plain(self) -> bool:
         """Return whether the pod names no group and has no owner, so that it forms a group by itself."""
-        return self.auto and not self.controller
+        return self.is_auto and not self.controller
 
     @property
     def unschedulable(self) -> str:
@@ -222,7 +221,7 @@ class GroupRecord(msgspec.Struct, frozen=True, gc=False):
     is_evicted_whole: bool = False  # whether all its members are evicted together, even spare members
     checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     lost_work: int = 0  # seconds of work lost by evictions, by its annotation
-    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    usable_queue: str = ""  # restricted queue that its author may use, by its annotation
     origin: Origin = Origin.VOLCANO
     topology: TopologyRequest = NO_TOPOLOGY  # request of the whole group, by its spec or annotations
     sub_groups: tuple[SubGroupPolicy, ...] = ()
@@ -238,7 +237,7 @@ def is_single(key: GroupKey) -> bool:
 
 
 def composite_key(namespace: str, name: str) -> GroupKey:
-    """Return the key of a CompositePodGroup. The key differs from that of a PodGroup with the same name."""
+    """Return the key of a CompositePodGroup. A PodGroup with the same name has another key."""
     return GroupKey(f"{namespace}/compositepodgroup/{name}")
 
 

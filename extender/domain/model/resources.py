@@ -17,15 +17,13 @@ from extender.api.objects.pods import (
 )
 from extender.api.units import Quantity, rounded_down, rounded_up
 
-# Amounts by resource name: `cpu` in millicores, all other resources in whole units (bytes, devices, pods).
-# Every pod requests one of `pods`.
+# Amounts by resource: `cpu` in millicores, others in whole units (bytes, devices). A pod requests 1 `pods`.
 
 Resources = Mapping[str, int]
 N = TypeVar("N", int, float)
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
-# Cap of an amount of one pod or one node, far above real amounts (256 TiB of memory). With the cap, sums over
-# all nodes stay inside the 64 bits of numpy's integers.
+# Cap of an amount of one pod or node (256 TiB of memory), so that sums over all nodes fit into 64 bits.
 MAX_AMOUNT = 2**48
 _FLAVOR_SEPARATOR = " of "  # for RESOURCE of FLAVOR; resource names have no space
 _SELECTOR_SEPARATOR = " where "  # for RESOURCE where SELECTOR: the selected devices of a resource
@@ -84,7 +82,7 @@ def resource_of(name: str) -> str:
 
 
 def selected_devices(name: str, selector: str) -> str:
-    """Return the name under which only those devices of a resource count that a selector admits."""
+    """Return the name of the resource that consists of the devices that a selector admits."""
     return f"{name}{_SELECTOR_SEPARATOR}{selector}"
 
 
@@ -100,7 +98,7 @@ def of_flavor(amounts: Mapping[str, N], flavor: str) -> dict[str, N]:
 
 
 def on_all_nodes(amounts: Mapping[str, N]) -> dict[str, N]:
-    """Return the amounts that count on all nodes, without those that count on the nodes of a flavor only."""
+    """Return the amounts that count on all nodes, and not only on the nodes of a flavor."""
     return {name: amount for name, amount in amounts.items() if _FLAVOR_SEPARATOR not in name}
 
 
@@ -132,7 +130,7 @@ def add_times(sums: dict[str, int], amounts: Resources, times: int) -> None:
             sums.pop(name, None)
 
 
-def largest(amounts: Resources, others: Resources) -> dict[str, int]:
+def larger_amounts(amounts: Resources, others: Resources) -> dict[str, int]:
     """Return the larger amount of each resource."""
     return {name: max(amounts.get(name, 0), others.get(name, 0)) for name in amounts.keys() | others.keys()}
 
@@ -207,10 +205,10 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     for container in spec.init_containers or ():
         running = dict(sidecars)
         add(running, requested_amounts(container.resources.requests))
-        peak = largest(peak, running)
+        peak = larger_amounts(peak, running)
         if container.is_sidecar:
             sidecars = running
-    sums = largest(sums, peak)
+    sums = larger_amounts(sums, peak)
     in_spec = requested_amounts(spec.resources.requests) if spec.resources else {}
     sums |= {name: n for name, n in in_spec.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}
     add(sums, requested_amounts(spec.overhead))
@@ -234,12 +232,12 @@ def counted_spec(pod: Pod) -> PodSpec:
         BadQuantity: A request cannot be read.
     """
     spec, status = pod.spec, pod.status
-    with_status = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-    statuses = {each.name: each for each in with_status if each.resources is not None}
+    all_statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    statuses = {each.name: each for each in all_statuses if each.resources is not None}
     if not statuses and status.resources is None:
         return spec
-    pending = condition(status.conditions, "PodResizePending")
-    is_infeasible = pending is not None and pending.reason == "Infeasible"
+    resize_condition = condition(status.conditions, "PodResizePending")
+    is_infeasible = resize_condition is not None and resize_condition.reason == "Infeasible"
     containers = [_counted(container, statuses, is_infeasible) for container in spec.containers]
     init_before = spec.init_containers or []
     counted_init = [_counted(c, statuses, is_infeasible) if c.is_sidecar else c for c in init_before]

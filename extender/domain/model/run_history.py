@@ -75,7 +75,8 @@ def _with_value(values_of: Mapping[K, tuple[float, ...]], key: K, value: float) 
 def series_of(namespace: str, kind: str, name: str) -> str:
     """Return the series of a workload, which all its runs share.
 
-    The series is named by the common stem of generated names, such as those of the Jobs of a CronJob.
+    The series is named by the common stem of generated names. For example, the Jobs of a CronJob are one
+    series.
     """
     stem, *parts = name.split("-")
     while parts and _GENERATED_PART.fullmatch(parts[-1]):

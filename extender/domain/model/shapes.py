@@ -99,8 +99,7 @@ class Constraints(NamedTuple):
     ports: tuple[HostPort, ...] = ()  # host ports of the containers
     affinity: tuple[Term, ...] = ()  # required terms only
     anti_affinity: tuple[Term, ...] = ()  # required terms only
-    # Constraints that only the scheduler evaluates (spreading, volumes, devices), as written. A refusal of a
-    # pod by the scheduler does not count for pods that differ in these constraints.
+    # Constraints that only the scheduler evaluates, as written. Its refusals count for pods with equal ones.
     scheduler_rules: tuple[bytes, ...] = ()
     excess: str = ""  # constraints beyond the limits, for users; if there are any, no node fits
 
@@ -115,7 +114,7 @@ class Shape:
     """
 
     __slots__ = (
-        *("__weakref__", "_on_all_nodes", "_on_parts", "_shared"),
+        *("__weakref__", "_on_all_nodes", "_on_parts", "_original"),
         *("constraints", "looks_at_others", "number", "requests", "suits", "terms"),
     )
 
@@ -124,17 +123,17 @@ class Shape:
         requests: Resources,
         constraints: Constraints,
         part: NodePart | None = None,
-        anywhere: "Shape | None" = None,
-        shared: "Shape | None" = None,
+        on_all_nodes: "Shape | None" = None,
+        original: "Shape | None" = None,
     ) -> None:
         self.number = next(_NUMBERS)
-        self._shared = shared  # the original, if this is a namespace's or an unevaluated copy
+        self._original = original  # the original, if this is a namespace's or an unevaluated copy
         self.requests = requests
         self.constraints = constraints
         self.suits = NodeTest(constraints, part)
         self.terms: tuple[Term, ...] = constraints.affinity + constraints.anti_affinity
         self.looks_at_others = bool(constraints.ports or self.terms)
-        self._on_all_nodes = anywhere  # the same shape on all nodes, if this shape is bound to a part
+        self._on_all_nodes = on_all_nodes  # the same shape on all nodes, if this shape is bound to a part
         self._on_parts: dict[NodePart, Shape] = {}
 
     @property
@@ -142,18 +141,18 @@ class Shape:
         """Return the same shape without a binding to a part of the nodes."""
         return self._on_all_nodes or self
 
-    def asks_at_most(self, amounts: Resources) -> bool:
+    def requests_at_most(self, amounts: Resources) -> bool:
         """Return whether a pod requests at most `amounts` of each resource."""
         return all(n <= amounts.get(name, 0) for name, n in self.requests.items())
 
     def on_part(self, part: NodePart) -> "Shape":
         """Return the shape on a part of the nodes only. The result is the same object for equal parts."""
-        by_part = self.on_all_nodes._on_parts
-        if part not in by_part:
-            if len(by_part) >= _MAX_CACHED_PARTS:
-                by_part.clear()
-            by_part[part] = Shape(self.requests, self.constraints, part, self.on_all_nodes)
-        return by_part[part]
+        shape_by_part = self.on_all_nodes._on_parts
+        if part not in shape_by_part:
+            if len(shape_by_part) >= _MAX_CACHED_PARTS:
+                shape_by_part.clear()
+            shape_by_part[part] = Shape(self.requests, self.constraints, part, self.on_all_nodes)
+        return shape_by_part[part]
 
 
 _NUMBERS = itertools.count()
@@ -214,7 +213,7 @@ class Shapes:
         self._interned: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
         # Shapes by a digest of the pod's fields, so that known constraints need not be parsed.
         self._by_digest: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
-        # The shapes made by `separate_shape`, by namespace and number of the general shape.
+        # Shapes from `separate` and `unevaluated_shape`, by namespace or excess, and number of the original.
         self._copies: WeakValueDictionary[tuple[str, int], Shape] = WeakValueDictionary()
 
     def shape_of(self, spec: PodSpec, namespace: str) -> Shape:
@@ -227,16 +226,16 @@ class Shapes:
         shape = self._by_digest.get(digest)
         if shape is None:
             requests = self.devices.counted_requests(pod_requests(spec), spec, namespace)
-            constraints = _narrowed(constraints_of(spec, namespace), self.devices.nodes_of(spec, namespace))
+            constraints = _narrow(constraints_of(spec, namespace), self.devices.node_terms(spec, namespace))
             if constraints.excess:  # the pod waits anyway, so that only some of its resources count
-                kept = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MAX_RESOURCES]
-                requests = dict(kept)
+                counted = sorted(requests.items(), key=lambda item: ("/" in item[0], item[0]))[:MAX_RESOURCES]
+                requests = dict(counted)
             shape = self._intern(requests, constraints)
             self._by_digest[digest] = shape
-        return self.current(shape, namespace)
+        return self.namespace_shape(shape, namespace)
 
-    def current(self, shape: Shape, namespace: str) -> Shape:
-        """Return the separate shape of a namespace for a shape, or else the shape itself."""
+    def namespace_shape(self, shape: Shape, namespace: str) -> Shape:
+        """Return the shape that pods of a namespace have instead of `shape`, or else `shape` itself."""
         return self._copies.get((namespace, shape.number), shape)
 
     def separate(self, namespace: str, shape: Shape) -> Shape:
@@ -247,24 +246,22 @@ class Shapes:
         """
         copy = self._copies.get((namespace, shape.number))
         if copy is None:
-            copy = Shape(shape.requests, shape.constraints, shared=shape)
+            copy = Shape(shape.requests, shape.constraints, original=shape)
             self._copies[namespace, shape.number] = self._copies[namespace, copy.number] = copy
         return copy
 
-    def unevaluated(self, shape: Shape, excess: str) -> Shape:
+    def unevaluated_shape(self, shape: Shape, excess: str) -> Shape:
         """Return the shape of a pod that has to wait because its constraints exceed the limits."""
         copy = self._copies.get((excess, shape.number))  # `excess` is no name of a namespace
         if copy is None:
-            copy = Shape(shape.requests, Constraints(node_terms=_NO_NODES, excess=excess), shared=shape)
+            copy = Shape(shape.requests, Constraints(node_terms=_NO_NODES, excess=excess), original=shape)
             self._copies[excess, shape.number] = copy
         return copy
 
     def with_requests(self, shape: Shape, requests: Resources) -> Shape:
         """Return a shape with other requests that suits the same nodes as `shape`."""
-        original = shape.constraints
-        return self._intern(
-            requests, Constraints(original.node_labels, original.node_terms, original.tolerations)
-        )
+        old = shape.constraints
+        return self._intern(requests, Constraints(old.node_labels, old.node_terms, old.tolerations))
 
     def foreign_shape(self, spec: PodSpec, namespace: str) -> Shape:
         """Return the shape of a pod of another scheduler: requests, host ports and anti-affinity.
@@ -305,10 +302,10 @@ def _digest_of(spec: PodSpec, namespace: str, devices: tuple[object, ...]) -> by
     return _digest((namespace, amounts, demands, devices))
 
 
-def node_taints(taints: list[Taint] | None, unschedulable: bool) -> tuple[Taint, ...]:
+def node_taints(taints: list[Taint] | None, is_cordoned: bool) -> tuple[Taint, ...]:
     """Return a node's taints. A cordoned node also has the taint that the node controller adds."""
     in_spec = tuple(taints or ())
-    return (*in_spec, CORDON_TAINT) if unschedulable else in_spec
+    return (*in_spec, CORDON_TAINT) if is_cordoned else in_spec
 
 
 def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
@@ -329,7 +326,7 @@ def constraints_of(spec: PodSpec, namespace: str) -> Constraints:
     )
 
 
-def _narrowed(constraints: Constraints, selectors: Iterable[Sequence[NodeSelectorTerm]]) -> Constraints:
+def _narrow(constraints: Constraints, selectors: Iterable[Sequence[NodeSelectorTerm]]) -> Constraints:
     """Return constraints that also require all node selectors.
 
     A node must meet at least one term of each selector.
@@ -375,8 +372,8 @@ def _scheduler_rules(spec: PodSpec) -> tuple[bytes, ...]:
     """Return the constraints that only the scheduler evaluates, as written: spreading, volumes and claims."""
     volumes = (raw for each in spec.volumes or () for raw in (each.persistent_volume_claim, each.ephemeral))
     claims = (msgspec.json.encode(spec.resource_claims),) if spec.resource_claims else ()
-    written = (bytes(raw) for raw in (spec.topology_spread_constraints, *volumes))
-    return (*(raw for raw in written if raw not in (b"", b"null")), *claims)
+    texts = (bytes(raw) for raw in (spec.topology_spread_constraints, *volumes))
+    return (*(raw for raw in texts if raw not in (b"", b"null")), *claims)
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
@@ -394,7 +391,7 @@ def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Te
 
     A namespace selector counts as all namespaces, which selects at least as many pods.
     """
-    found = (
+    all_terms = (
         Term(
             term.topology_key,
             None if term.namespace_selector is not None else frozenset(term.namespaces or [namespace]),
@@ -402,7 +399,7 @@ def _terms(terms: list[pods.PodAffinityTerm] | None, namespace: str) -> tuple[Te
         )
         for term in terms or ()
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(all_terms))
 
 
 def _foreign_anti_affinity(spec: PodSpec, namespace: str) -> tuple[Term, ...]:
@@ -446,22 +443,22 @@ def total_requests(shapes: Iterable[Shape]) -> dict[str, int]:
     return dict(all_shapes[0].requests) if len(all_shapes) == 1 else requests_of(Counter(all_shapes))
 
 
-def conflicting_ports(ports: tuple[HostPort, ...], used_ports: Iterable[HostPort]) -> bool:
+def is_any_port_used(ports: tuple[HostPort, ...], used_ports: Iterable[HostPort]) -> bool:
     """Return whether any of `ports` is used on the same address.
 
     An unspecified address means all addresses.
     """
-    wanted: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
+    by_port: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for port in ports:
-        wanted[port.protocol, port.port].append(port.address)
+        by_port[port.protocol, port.port].append(port.address)
     pairs = (
-        (own, other.address) for other in used_ports for own in wanted.get((other.protocol, other.port), ())
+        (own, other.address) for other in used_ports for own in by_port.get((other.protocol, other.port), ())
     )
     return any(own == other or _ANY_ADDRESS in (own, other) for own, other in pairs)
 
 
 Pair = tuple[str, str]
-Labelled = tuple[Pair, ...]
+LabelPairs = tuple[Pair, ...]
 _IndexKey = tuple[str, str, str | None]  # namespace, label, value; "" and None stand for any of them
 _ANY_NAMESPACE_NAME = ""
 _MIN_CANDIDATES, _MAX_RESULTS = 32, 64  # results are cached from so many candidates on, up to a limit
@@ -472,15 +469,15 @@ class TermIndex:
 
     With the index, a pod is compared with few terms only. In each namespace that it covers, a term has an
     entry for one label pair that its selector requires. The pair with the fewest terms so far is used,
-    because a label that all jobs have does not narrow the search. A term that requires no label pair has an
-    entry for the name of a label, or a common entry if it requires no label at all.
+    because a label that all jobs have does not narrow the search. If a term requires no label pair, but a
+    label of any value, it has an entry for the name of this label. All other terms share one entry.
     """
 
     def __init__(self) -> None:
         self._terms_at: defaultdict[_IndexKey, dict[Term, None]] = defaultdict(dict)
         self._keys_by_term: dict[Term, tuple[_IndexKey, ...]] = {}
         self._label_counts: Counter[str] = Counter()  # number of terms that mention a label
-        self._cached_terms: dict[tuple[str, Labelled], list[Term]] = {}
+        self._cached_terms: dict[tuple[str, LabelPairs], list[Term]] = {}
 
     def __len__(self) -> int:
         return len(self._keys_by_term)
@@ -520,18 +517,18 @@ class TermIndex:
         """
         if not self._keys_by_term:
             return []
-        key = namespace, self.mentioned(labels)
+        key = namespace, self.mentioned_labels(labels)
         if (known_terms := self._cached_terms.get(key)) is not None:
             return known_terms
         candidates = self.candidates(namespace, labels)
-        selecting = [term for terms in candidates for term in terms if term.matches(namespace, labels)]
+        selecting_terms = [term for terms in candidates for term in terms if term.matches(namespace, labels)]
         if sum(map(len, candidates)) > _MIN_CANDIDATES:
             if len(self._cached_terms) >= _MAX_RESULTS:
                 self._cached_terms.clear()
-            self._cached_terms[key] = selecting
-        return selecting
+            self._cached_terms[key] = selecting_terms
+        return selecting_terms
 
-    def mentioned(self, labels: Labels) -> Labelled:
+    def mentioned_labels(self, labels: Labels) -> LabelPairs:
         """Return the labels of a pod that any term mentions.
 
         Pods of a namespace with equal mentioned labels are selected by the same terms. The pods of an Indexed
@@ -555,7 +552,7 @@ class TermIndex:
         """Return the index keys for a selector in a namespace: the keys with the fewest terms so far."""
         choices = [[(namespace, *pair) for pair in pairs] for pairs in required_pairs(selector)]
         if choices:
-            return min(choices, key=lambda each: sum(len(self._terms_at.get(place, ())) for place in each))
+            return min(choices, key=lambda each: sum(len(self._terms_at.get(key, ())) for key in each))
         requirements = selector.match_expressions or ()
         keys = (requirement.key for requirement in requirements if requirement.operator == "Exists")
         return [(namespace, next(keys, ""), None)]

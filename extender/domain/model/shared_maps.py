@@ -25,17 +25,17 @@ def with_changes(mapping: Mapping[K, V], changes: Mapping[K, V | None]) -> Mappi
     return {key: value for key, value in entries.items() if value is not None}
 
 
-def changed_keys(now: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
+def changed_keys(after: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
     """Yield the keys whose values are different objects in both mappings, or that are in one mapping only."""
-    if isinstance(now, SharedMap) and isinstance(before, SharedMap):
-        keys: Iterable[K] = now.differences(before)
+    if isinstance(after, SharedMap) and isinstance(before, SharedMap):
+        keys: Iterable[K] = after.differences(before)
     else:
-        keys = dict.fromkeys((*now, *before)) if now is not before else ()
-    return (key for key in keys if now.get(key) is not before.get(key))
+        keys = dict.fromkeys((*after, *before)) if after is not before else ()
+    return (key for key in keys if after.get(key) is not before.get(key))
 
 
-def have_same_keys(now: Mapping[K, V], before: Mapping[K, V]) -> bool:
-    return len(now) == len(before) and all(key in now for key in changed_keys(now, before))
+def have_same_keys(after: Mapping[K, V], before: Mapping[K, V]) -> bool:
+    return len(after) == len(before) and all(key in after for key in changed_keys(after, before))
 
 
 class SharedMap(Mapping[K, V]):

@@ -51,7 +51,7 @@ _MAX_PART_ITEMS = 2  # most items of a part that is not a slice
 
 
 class SubGroupPolicy(NamedTuple):
-    """Policy by which Volcano divides pods of a group into sub-groups. Each sub-group starts whole."""
+    """Policy by which Volcano divides the pods of a group into sub-groups. A sub-group starts as a whole."""
 
     name: str
     selector: LabelSelector | None  # None selects all pods that have the labels
@@ -132,7 +132,7 @@ class ChildGroup(NamedTuple):
             for child in self.children or ():
                 yield from child.complete_pod_groups(roles)
 
-    def lacks(self, roles: Mapping[str, int]) -> Iterator[str]:
+    def describe_missing(self, roles: Mapping[str, int]) -> Iterator[str]:
         """Yield the missing pods and child groups without which the group cannot be whole, for users."""
         if self.is_whole(roles):
             return
@@ -142,7 +142,7 @@ class ChildGroup(NamedTuple):
         elif len(children) < self.minimum:
             yield f"{self.minimum - len(children)} child groups of CompositePodGroup {name}"
         for child in children:
-            yield from child.lacks(roles)
+            yield from child.describe_missing(roles)
 
 
 class TopologySet(NamedTuple):
@@ -207,7 +207,7 @@ def sub_group_policies(specs: Sequence[SubGroup]) -> tuple[SubGroupPolicy, ...]:
     Raises:
         BadQuantity: The policies have too many labels and values to compare with each pod.
     """
-    sizes = Counter[str]()  # by the only role with compared pods; empty: all roles
+    sizes = Counter[str]()  # by the only role whose pods are compared; empty: any role
     for policy in specs:
         selector = policy.label_selector or LabelSelector()
         terms = [term.values or () for term in selector.match_expressions or ()]
@@ -233,7 +233,7 @@ def sub_group_policies(specs: Sequence[SubGroup]) -> tuple[SubGroupPolicy, ...]:
     )
 
 
-def constraint(constraints: SchedulingConstraints) -> TopologyRequest:
+def constraint_request(constraints: SchedulingConstraints) -> TopologyRequest:
     """Return the request of a Kubernetes PodGroup. The API server allows one constraint."""
     levels = [_level(each.key) for each in constraints.topology or () if each.key]
     return TopologyRequest(levels[0]) if levels else NO_TOPOLOGY
@@ -266,12 +266,12 @@ def pod_sets(group: str, requests: Sequence[PartRequest], part: Part) -> tuple[T
             role.
         part: The slice of the pod.
     """
-    (_, of_group), (_, of_role) = requests[0], requests[-1]
-    with_slices = of_role if of_role.slice_level else of_group
+    (_, group_request), (_, role_request) = requests[0], requests[-1]
+    with_slices = role_request if role_request.slice_level else group_request
     sets = (
         *(
-            TopologySet(group, of, level, is_required)
-            for of, request in requests
+            TopologySet(group, request_part, level, is_required)
+            for request_part, request in requests
             for level, is_required in ((request.required, True), (request.preferred, False))
         ),
         TopologySet(group, part, with_slices.slice_level, not with_slices.prefers_slices),

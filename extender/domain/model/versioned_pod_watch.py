@@ -1,15 +1,15 @@
 """Watch of pods for the scheduler: the events that the scheduler gets, and their resourceVersions.
 
-The events are those of the API server, except for unbound pods of Muster. Such a pod is left out until it may
-start. Then it appears with its node, and it disappears again if its plan is withdrawn. For the scheduler, the
-result must look like a possible history of the API server. This takes five rules:
+The scheduler gets the events of the API server, except for unbound pods of Muster. An unbound pod is left out
+until it may start. Then it appears with its node, and it disappears again if its plan is withdrawn. For the
+scheduler, the result must look like a possible history of the API server. Five rules ensure this:
 
 1. Versions never decrease. An event that is inserted between two events carries the highest version so far: a
    reflector keeps the version of every event, and with an older version it would read history again.
 2. A bound pod never becomes unbound and never disappears. A watch that begins before the known history does
    not mention a pod until the watch reaches the event of the pod's last change.
 3. Each stream records the pods that it has shown. A watch that continues from a version begins with the
-   difference.
+   writes that bring these pods up to date.
 4. A pod gets another appearance by DELETED and ADDED in one write, because an informer drops a change that
    does not change the version.
 5. Until the initial events have ended, no event is inserted between them.
@@ -27,7 +27,7 @@ class Appearance(NamedTuple):
     """Appearance of an unbound pod that may start, as the scheduler sees the pod."""
 
     node: str = ""  # the nominated node; empty: as in the API server
-    asks: bool = False  # whether the pod has the marker resource, for which the scheduler calls filter
+    has_marker: bool = False  # whether the pod has the marker resource, for which the scheduler calls filter
 
 
 AS_STORED = Appearance()
@@ -55,7 +55,7 @@ class Appearances(Protocol):
         None hides the pod, because it waits or is not known yet. A pod of another scheduler appears as it is.
         """
 
-    def in_flight(self, uid: Uid) -> bool:
+    def is_in_flight(self, uid: Uid) -> bool:
         """Return whether the scheduler is binding the pod.
 
         Its bind call is held, or its binding was posted.
@@ -68,8 +68,8 @@ class Appearances(Protocol):
         watch shows these changes.
         """
 
-    def record_left(self, node: str) -> None:
-        """Record that a scheduler now learns that a bound pod has left this node.
+    def record_departure(self, node: str) -> None:
+        """Record that a scheduler learns from its watch that a bound pod has left this node.
 
         The scheduler may have refused other pods because of the pod that left.
         """
@@ -109,7 +109,7 @@ class PodEvent(NamedTuple):
 
     @property
     def is_unreadable(self) -> bool:
-        """Return whether the pod cannot be read. Such an event is passed on unchanged, and is counted."""
+        """Return whether the pod cannot be read. The event is then passed on unchanged, and counted."""
         return self.facts is None and self.type not in ("BOOKMARK", "ERROR")
 
 
@@ -260,7 +260,7 @@ class Trace(NamedTuple):
 
 
 class WaitingPods:
-    """Unbound member pods of one client, and the events that were written about each of them.
+    """Unbound member pods as one client knows them, and the events that were written about each of them.
 
     The client reads the same pods by one watch after another. The latest watch or list supersedes earlier
     ones, whose end may be unnoticed. The history of the pods is known up to a version, without a gap. A
@@ -299,11 +299,11 @@ class WaitingPods:
             return
         self.version = event.version
         if event.facts is not None:
-            self.record(event, event.facts, self.pods)
+            self.apply(event, event.facts, self.pods)
             if event.facts.uid not in self.pods:
                 self.traces.pop(event.facts.uid, None)
 
-    def record(self, event: PodEvent, facts: PodFacts, pods: dict[Uid, WaitingPod]) -> None:
+    def apply(self, event: PodEvent, facts: PodFacts, pods: dict[Uid, WaitingPod]) -> None:
         """Apply an event about a pod to a set of waiting pods."""
         if event.type != "DELETED" and self.is_unbound_member(facts):
             pods[facts.uid] = WaitingPod(facts, event.pod)
@@ -363,7 +363,7 @@ class Listing:
         shown.
         """
         appearance = self._appearances.appearance_of(uid)
-        if self._appearances.in_flight(uid):
+        if self._appearances.is_in_flight(uid):
             return appearance or AS_STORED  # otherwise the scheduler would count the pod's capacity as free
         trace = self._waiting.traces.get(uid)
         is_unnoticed = self._is_client_unknown or (trace is not None and trace.appearance != appearance)
@@ -372,7 +372,7 @@ class Listing:
     def observe(self, event: PodEvent) -> None:
         """Process an event. Other events may arrive between the initial events."""
         if event.facts is not None:
-            self._waiting.record(event, event.facts, self.pods)
+            self._waiting.apply(event, event.facts, self.pods)
 
     def record_write(self, uid: Uid, appearance: Appearance | None) -> None:
         """Record that a pod was shown (an appearance) or removed (None)."""
@@ -431,7 +431,7 @@ class PodWatch:
         """
         self._waiting, self._appearances = waiting, appearances
         self._version = version
-        self._highest = 0 if reads_all else version  # the highest version so far
+        self._highest_version = 0 if reads_all else version  # the highest version so far
         self._listing = Listing(waiting, appearances, version) if reads_all else None
         # Unbound member pods that the client may have; None means an unknown appearance.
         self._known_appearances: dict[Uid, Appearance | None] = {}
@@ -458,8 +458,8 @@ class PodWatch:
         """
         if self.is_superseded:
             return []
-        self._highest = max(self._highest, event.version)
-        self._memory.observe(event)
+        self._highest_version = max(self._highest_version, event.version)
+        self._recorder.observe(event)
         facts = event.facts
         if facts is None:
             if self._listing is None or not event.ends_initial:
@@ -470,15 +470,15 @@ class PodWatch:
         if event.type == "DELETED" or not self._waiting.is_unbound_member(facts):
             self._known_appearances.pop(facts.uid, None)
             if facts.node and (facts.has_ended or event.type == "DELETED") and self._listing is None:
-                self._appearances.record_left(facts.node)
+                self._appearances.record_departure(facts.node)
             return [PassOn(event.frame)]
         is_binding = self._is_binding(facts.uid)
         look_up = self._listing.appearance if self._listing else self._appearances.appearance_of
         appearance = look_up(facts.uid)
         if appearance is None:
             return [] if is_binding else self._take_away(facts, event.version)
-        if is_binding or self._has(facts.uid, appearance):
-            self._memory.record_write(facts.uid, appearance)
+        if is_binding or self._has_pod(facts.uid, appearance):
+            self._recorder.record_write(facts.uid, appearance)
             return [Show("MODIFIED", event.pod, event.version, appearance)]
         return self._show(facts, event.pod, event.version, appearance)
 
@@ -494,7 +494,7 @@ class PodWatch:
         return self._waiting.reader is not self
 
     @property
-    def _memory(self) -> Listing | WaitingPods:
+    def _recorder(self) -> Listing | WaitingPods:
         """Return the object that records received events and writes.
 
         Until the listing has ended, the listing records them. From then on, the WaitingPods record them.
@@ -520,31 +520,31 @@ class PodWatch:
             appearance: The current appearance.
             is_doubtful: Whether the client may lack the pod even if it was shown before.
         """
-        waiting = self._waiting.pods.get(uid)
-        if waiting is None or waiting.facts.version > self._highest or self._is_binding(uid):
+        waiting_pod = self._waiting.pods.get(uid)
+        if waiting_pod is None or waiting_pod.facts.version > self._highest_version or self._is_binding(uid):
             return []
         if appearance is None:
-            return self._take_away(waiting.facts, self._highest)
-        if self._has(uid, appearance) and not is_doubtful:
+            return self._take_away(waiting_pod.facts, self._highest_version)
+        if self._has_pod(uid, appearance) and not is_doubtful:
             return []
-        return self._show(waiting.facts, waiting.pod, self._highest, appearance)
+        return self._show(waiting_pod.facts, waiting_pod.pod, self._highest_version, appearance)
 
     def _is_binding(self, uid: Uid) -> bool:
         """Return whether the client is binding the pod.
 
         Inserted events about the pod wait until the binding ends.
         """
-        return uid in self._known_appearances and self._appearances.in_flight(uid)
+        return uid in self._known_appearances and self._appearances.is_in_flight(uid)
 
-    def _has(self, uid: Uid, appearance: Appearance) -> bool:
+    def _has_pod(self, uid: Uid, appearance: Appearance) -> bool:
         """Return whether the client has the pod with this appearance."""
         return uid in self._known_appearances and self._known_appearances[uid] == appearance
 
     def _show(self, facts: PodFacts, pod: bytes, version: int, appearance: Appearance) -> Writes:
         """Return the writes that show a pod. A pod with a different appearance is removed first."""
-        is_replaced = facts.uid in self._known_appearances and not self._has(facts.uid, appearance)
+        is_replaced = facts.uid in self._known_appearances and not self._has_pod(facts.uid, appearance)
         self._known_appearances[facts.uid] = appearance
-        self._memory.record_write(facts.uid, appearance)
+        self._recorder.record_write(facts.uid, appearance)
         show = Show("ADDED", pod, version, appearance)
         return [TakeAway(facts, version), show] if is_replaced else [show]
 
@@ -553,5 +553,5 @@ class PodWatch:
         if facts.uid not in self._known_appearances:
             return []
         del self._known_appearances[facts.uid]
-        self._memory.record_write(facts.uid, None)
+        self._recorder.record_write(facts.uid, None)
         return [TakeAway(facts, version)]

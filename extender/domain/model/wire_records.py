@@ -1,9 +1,9 @@
 """Records of pods and PodGroups, made from wire objects, and the records that Muster writes on PodGroups.
 
 Records on a PodGroup survive a restart of Muster: that the group has fully run, or that its start was
-admitted. A record contains the UID of its object, so that it does not count on a copy from a file. A PodGroup
-has no status subresource, so users who may change a PodGroup may write its status. Therefore, records only
-count if the API server lets nobody but Muster write them (manifests/marks.yaml).
+admitted. A record contains the UID of its PodGroup, so that the record does not count on a copy from a file.
+A PodGroup has no status subresource, so users who may change a PodGroup may write its status. Therefore,
+records only count if the API server lets nobody but Muster write them (manifests/marks.yaml).
 """
 
 from collections.abc import Collection, Mapping
@@ -43,7 +43,7 @@ from extender.domain.model.run_history import checkpoint_of, run_time_of, series
 from extender.domain.model.shapes import Constraints, Shape, Shapes
 from extender.domain.model.topology import (
     SubGroupPolicy,
-    constraint,
+    constraint_request,
     first_request,
     network_topology,
     sub_group_policies,
@@ -136,21 +136,21 @@ class _Template(NamedTuple):
     is_alone: bool  # whether each pod forms a group by itself
 
 
-def pod_record(pod: Pod, shapes: Shapes, ours: bool, auto_groups: bool = False) -> PodRecord:
+def pod_record(pod: Pod, shapes: Shapes, is_ours: bool, auto_groups: bool = False) -> PodRecord:
     """Return the record of a single pod.
 
     Raises:
         BadQuantity: A request cannot be read.
     """
-    return PodRecords(shapes, auto_groups).record_of(pod, ours)
+    return PodRecordReader(shapes, auto_groups).record_of(pod, is_ours)
 
 
-class PodRecords:
-    """Reader that makes the records of member pods.
+class PodRecordReader:
+    """Reader of the records of member pods.
 
     Pods of one template differ little, so that their `_common_part` is read only once for all. Of their
-    annotations and labels, only `_ANNOTATIONS` and `_LABELS` count. With `ours` set to False, the reader
-    makes records of pods that Muster leaves to another scheduler.
+    annotations and labels, only `_ANNOTATION_KEYS` and `_LABEL_KEYS` count. With `is_ours` set to False, the
+    reader makes records of pods that Muster leaves to another scheduler.
     """
 
     def __init__(self, shapes: Shapes, auto_groups: bool = False) -> None:
@@ -158,27 +158,27 @@ class PodRecords:
         self._auto_groups = auto_groups
         self._templates: dict[bytes, _Template] = {}  # keyed by the common part of their pods
 
-    def record_of(self, pod: Pod, ours: bool) -> PodRecord:
+    def record_of(self, pod: Pod, is_ours: bool) -> PodRecord:
         """Return the record of a pod.
 
         Raises:
             BadQuantity: A request cannot be read.
         """
         common, uid = _common_part(pod), pod.metadata.uid
-        key = _encode((ours, common, self._shapes.devices.key_of(common.spec, common.metadata.namespace)))
+        key = _encode((is_ours, common, self._shapes.devices.key_of(common.spec, common.metadata.namespace)))
         template = self._templates.get(key)
         shape = template.shape() if template is not None else None
         if template is None or shape is None:
-            template, shape = self._read(common, ours)
+            template, shape = self._read(common, is_ours)
             self._store_template(key, template)
         record = template.record
         if template.is_alone:
             group = GroupKey(f"{record.namespace}/{ownership.group_of(pod, self._auto_groups)[0]}")
-            record = replace(record, group=group if ours else GroupKey(""), own_group=group)
+            record = replace(record, group=group if is_ours else GroupKey(""), own_group=group)
         elif uid in record.own_group:  # the pod names the group that Muster would make for it
             own_metadata = replace(common.metadata, uid=uid, name=pod.metadata.name)
-            record = self._read(replace(common, metadata=own_metadata), ours)[0].record
-        return self._with_own_fields(record, pod, self._shapes.current(shape, record.namespace))
+            record = self._read(replace(common, metadata=own_metadata), is_ours)[0].record
+        return self._with_own_fields(record, pod, self._shapes.namespace_shape(shape, record.namespace))
 
     def _store_template(self, key: bytes, template: _Template) -> None:
         """Store a template in the cache, unless it is too long.
@@ -191,19 +191,17 @@ class PodRecords:
             del self._templates[next(iter(self._templates))]
         self._templates[key] = template
 
-    def _read(self, pod: Pod, ours: bool) -> tuple[_Template, Shape]:
+    def _read(self, pod: Pod, is_ours: bool) -> tuple[_Template, Shape]:
         """Return the facts that equal pods share: the shape, and a record without the pod's own fields."""
         meta, spec, annotations = pod.metadata, pod.spec, pod.metadata.annotations or {}
-        group, auto = ownership.group_of(pod, self._auto_groups)
+        group, is_auto = ownership.group_of(pod, self._auto_groups)
         key = GroupKey(f"{meta.namespace}/{group}")
-        controller = ownership.group_owner_of(pod) if auto else None
+        owner = ownership.group_owner_of(pod) if is_auto else None
         gates = {gate.name for gate in spec.scheduling_gates or ()}
-        volumes = (
-            raw for volume in spec.volumes or () for raw in (volume.persistent_volume_claim, volume.ephemeral)
-        )
+        raws = (raw for each in spec.volumes or () for raw in (each.persistent_volume_claim, each.ephemeral))
         topology = topology_of(annotations)
         role = annotations.get(keys.ROLE) or (meta.labels or {}).get(keys.ROLE) or ""
-        if any(topology):  # as in Kueue, each replicated Job has its own domain
+        if any(topology):  # as in Kueue, the pods of one replicated Job share a domain
             role = role or (meta.labels or {}).get(keys.REPLICATED_JOB, "")
         shape = self._shapes.shape_of(spec, meta.namespace)
         record = PodRecord(
@@ -213,40 +211,38 @@ class PodRecords:
             shape=_NO_SHAPE,
             labels={},
             scheduler=intern(spec.scheduler_name),
-            group=key if ours else GroupKey(""),
+            group=key if is_ours else GroupKey(""),
             own_group=key,
-            auto=auto,
-            controller=intern(f"{controller.api_version}/{controller.kind}")
-            if controller is not None
-            else "",
-            min_member=annotations.get(keys.MIN_MEMBER, "") if auto else "",
+            is_auto=is_auto,
+            controller=intern(f"{owner.api_version}/{owner.kind}") if owner is not None else "",
+            min_member=annotations.get(keys.MIN_MEMBER, "") if is_auto else "",
             queue=ownership.queue_named_by(meta),
             local_queue=local_queue_label(meta),
             role=ownership.name_of(role),
             priority=spec.priority or 0,
             is_gated=keys.GATE in gates,
-            foreign_gates=bool(gates - {keys.GATE}),
-            binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in volumes),
+            has_foreign_gates=bool(gates - {keys.GATE}),
+            binds_late=bool(spec.resource_claims) or any(bytes(raw) not in (b"", b"null") for raw in raws),
             run_limit=spec.active_deadline_seconds,
             is_preemptable=allows_preemption(meta),
-            is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if ours else _is_vital(pod),
+            is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if is_ours else _is_vital(pod),
             never_preempts=spec.preemption_policy == keys.NEVER,
-            may_use=recorded_use(meta, "Pod"),
+            usable_queue=recorded_use(meta, "Pod"),
             author=recorded_author(meta, "Pod"),
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
             topology=topology,
             on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),
-            is_replaced=ownership.controller_of(meta.owner_references) is not None,
+            is_replaceable=ownership.controller_of(meta.owner_references) is not None,
         )
-        is_alone = not ownership.group_name(pod) and (not self._auto_groups or controller is None)
+        is_alone = not ownership.group_name(pod) and (not self._auto_groups or owner is None)
         return _Template(record, ref(shape), is_alone), shape
 
     def _with_own_fields(self, record: PodRecord, pod: Pod, shape: Shape) -> PodRecord:
         """Return a record, completed with the fields that differ between pods of a template."""
         meta, status, node = pod.metadata, pod.status, pod.spec.node_name
         if not node and leaves_no_space(meta.annotations or {}):
-            shape = self._shapes.unevaluated(shape, f"annotations of {TOO_MANY_RECORDS}")
+            shape = self._shapes.unevaluated_shape(shape, f"annotations of {TOO_MANY_RECORDS}")
         return replace(
             record,
             uid=meta.uid,
@@ -273,8 +269,8 @@ class PodRecords:
             return {}
         devices = self._shapes.devices
         return {
-            "awaited_claims": devices.awaited_by(pod),
-            "claims_of_one_node": devices.awaited_by(pod, are_counted=True),
+            "awaited_claims": devices.awaited_claims(pod),
+            "claims_of_one_node": devices.awaited_claims(pod, only_counted=True),
             "claim_fault": devices.fault_of(pod),
         }
 
@@ -282,8 +278,8 @@ class PodRecords:
 def _is_vital(pod: Pod) -> bool:
     """Return whether a pod of another scheduler is never evicted.
 
-    A pod that belongs to its node would come back at once. Its owner and priority class count here, but they
-    do not count for pods of Muster, because the author of such a pod writes both.
+    A pod that belongs to its node would come back at once. Owners and priority classes count for pods of
+    other schedulers only, because the author of a pod of Muster can write both.
     """
     meta, owners = pod.metadata, pod.metadata.owner_references or ()
     is_system = meta.namespace == keys.SYSTEM_NAMESPACE or (pod.spec.priority or 0) >= keys.SYSTEM_PRIORITY
@@ -307,8 +303,8 @@ def _unscheduled_of(pod: Pod) -> Unscheduled | None:
     condition_ = condition(pod.status.conditions, keys.POD_SCHEDULED)
     if condition_ is None or condition_.status != "False":
         return None
-    found = Unscheduled(intern(condition_.reason), condition_.message)
-    return found if found.reason == keys.UNSCHEDULABLE or found.is_ours else found._replace(message="")
+    state = Unscheduled(intern(condition_.reason), condition_.message)
+    return state if state.reason == keys.UNSCHEDULABLE or state.is_ours else state._replace(message="")
 
 
 _MAX_ANNOTATIONS = 256 * 1024 - 1024  # limit of an object's annotations in bytes; the API server's is 256 KiB
@@ -355,18 +351,18 @@ def admitted_record(group_uid: str, is_admitted: bool) -> dict[str, str | None]:
     return {ADMITTED: group_uid if is_admitted else None}
 
 
-def records_admitted(group: Meta) -> bool:
+def has_admitted_record(group: Meta) -> bool:
     """Return whether the PodGroup has a valid record of an admitted start."""
     recorded_uid = (group.annotations or {}).get(ADMITTED, "")
     return bool(recorded_uid) and recorded_uid == group.uid
 
 
-def lost_record(group_uid: str, seconds: int) -> dict[str, str]:
+def lost_work_record(group_uid: str, seconds: int) -> dict[str, str]:
     """Return the annotation with the seconds of work that evictions have cost a group."""
     return {keys.LOST_WORK: _record(group_uid, seconds)}
 
 
-def recorded_lost(group: Meta) -> int:
+def recorded_lost_work(group: Meta) -> int:
     """Return the seconds of work that evictions have cost a group, from its annotation."""
     return _number_in((group.annotations or {}).get(keys.LOST_WORK, ""), group.uid) or 0
 
@@ -420,7 +416,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     record = group_record(PodGroup(meta, spec))
     if is_composite:
         origin, key = Origin.COMPOSITE, composite_key(meta.namespace, meta.name)
-        record = replace(record, key=key, may_use=recorded_use(meta, "CompositePodGroup"))
+        record = replace(record, key=key, usable_queue=recorded_use(meta, "CompositePodGroup"))
     else:
         origin = Origin.ALPHA if isinstance(group, queues.AlphaPodGroup) else Origin.NATIVE
     return replace(
@@ -429,7 +425,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
         members_when_run=recorded_members(meta),
         queue_uid="",
         is_evicted_whole=mode == "PodGroup" or "all" in (mode or ()),
-        topology=first_request(constraint(group.spec.scheduling_constraints), record.topology),
+        topology=first_request(constraint_request(group.spec.scheduling_constraints), record.topology),
         last_reason=reason,
         parent=composite_key(meta.namespace, parent) if parent else GroupKey(""),
         workload=group.spec.workload_ref.workload_name,
@@ -494,7 +490,7 @@ def group_record(group: PodGroup) -> GroupRecord:
         created_at=meta.creation_timestamp or "",
         phase=group.status.phase,
         members_when_run=whole_members(_condition_of(group, keys.STOOD_WHOLE), meta.uid),
-        was_admitted=records_admitted(meta),
+        was_admitted=has_admitted_record(meta),
         last_reason=_condition_of(group, keys.SCHEDULED).reason,
         fault=next(negative, fault),
         min_resources=min_resources,
@@ -505,9 +501,9 @@ def group_record(group: PodGroup) -> GroupRecord:
         submitter=annotations.get(keys.SUBMITTER, ""),
         is_preemptable=allows_preemption(meta),
         checkpoint=checkpoint_of(meta),
-        lost_work=recorded_lost(meta),
+        lost_work=recorded_lost_work(meta),
         queue_uid=recorded_queue(meta),
-        may_use=recorded_use(meta, "PodGroup"),
+        usable_queue=recorded_use(meta, "PodGroup"),
         topology=first_request(network_topology(spec.network_topology), topology_of(annotations)),
         sub_groups=sub_groups,
         on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),

@@ -15,7 +15,7 @@ import numpy as np
 
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.selectors import Labels
-from extender.domain.model.shapes import MAX_SELECTORS, Labelled, Shape, Term, TermIndex, conflicting_ports
+from extender.domain.model.shapes import MAX_SELECTORS, LabelPairs, Shape, Term, TermIndex, is_any_port_used
 from extender.domain.model.topology import TopologySet
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import Mask, NodeTable, Rows
@@ -88,7 +88,7 @@ class TermSets:
         self._carried, self._selecting = _TermSetIndex(), _TermSetIndex()
         self._anti_affinity: dict[Shape, TermSet] = {}
         self._by_labels: dict[tuple[str, int], tuple[Labels, TermSet]] = {}  # by namespace and id(labels)
-        self._set_by_mentioned: dict[tuple[str, Labelled], TermSet] = {}  # by namespace and mentioned labels
+        self._set_by_mentioned: dict[tuple[str, LabelPairs], TermSet] = {}  # by namespace, mentioned labels
 
     def set_of(self, terms: tuple[Term, ...]) -> TermSet:
         """Return the set of these terms, which a pod carries.
@@ -116,7 +116,7 @@ class TermSets:
         """
         key = pod.namespace, id(pod.labels)
         if key not in self._by_labels:  # the cache refers to the labels, so that their id stays unique
-            similar_key = pod.namespace, self._index.mentioned(pod.labels)
+            similar_key = pod.namespace, self._index.mentioned_labels(pod.labels)
             if similar_key not in self._set_by_mentioned:
                 candidates = self._index.candidates(pod.namespace, pod.labels)
                 looks = _MATCH_COST if len(self._index) <= MAX_SELECTORS else _PARSE_COST
@@ -157,7 +157,8 @@ class _PodChanges:
     """Number of pods by node that were counted or removed since the snapshot.
 
     Attributes:
-        by_node: The number of pods by node, without zeros. It is negative for removed pods of the snapshot.
+        by_node: The number of pods by node, without zeros. A number is negative if pods of the snapshot were
+            removed.
         added_nodes: The nodes of the pods counted since the last removal, in order.
         removals: The number of removals.
     """
@@ -169,10 +170,11 @@ class _PodChanges:
         self.added_nodes: list[str] = []
         self.removals = 0
 
-    def count(self, node: str, times: int) -> int:
-        """Add pods to the counts of a node, or remove them.
+    def add(self, node: str, times: int) -> int:
+        """Add pods to the count of a node, or remove them if `times` is negative.
 
-        Return by how much the number of nodes grows on which pods of the snapshot are removed.
+        Return 1 if the count becomes negative, -1 if it is no longer negative, and else 0. A negative count
+        means that more pods of the snapshot were removed than other pods added.
         """
         old_count = self.by_node.pop(node, 0)
         if new_count := old_count + times:
@@ -193,7 +195,7 @@ class _CachedAnswers:
     """Cached answers for a set of terms.
 
     Attributes:
-        has_any: The answer of `PodsByTerms.any`, valid at the version `any_version`.
+        has_any: The answer of `PodsByTerms.has_any`, valid at the version `any_version`.
         mask: The answer of `PodsByTerms.domains`, valid at the version `mask_version`.
         progress: For each set of the other sort, how many removals and added pods `mask` accounts for.
     """
@@ -210,13 +212,13 @@ class PodsByTerms:
     """Pods on nodes, counted by the term sets of one sort.
 
     The counts of the snapshot, by term and node, are shared between clones and never change. Pods that are
-    counted after the snapshot have counts of their own. The arguments of the methods `any` and `domains` are
-    sets of the other sort.
+    counted after the snapshot have counts of their own. The methods `has_any` and `domains` take sets of the
+    other sort.
     """
 
     def __init__(self, base_counts: Mapping[Term, Mapping[str, int]], nodes: NodeTable, spend: Spend) -> None:
         self._snapshot_counts, self._nodes, self._spend = base_counts, nodes, spend
-        self._since: dict[TermSet, _PodChanges] = {}
+        self._changes: dict[TermSet, _PodChanges] = {}
         self._version = self._removals = 0
         self._answers_by_set: dict[TermSet, _CachedAnswers] = {}
         self._has_pods: dict[TermSet, bool] = {}  # whether a pod of the snapshot has a term of the set
@@ -224,18 +226,18 @@ class PodsByTerms:
 
     def clone(self) -> "PodsByTerms":
         clone = PodsByTerms(self._snapshot_counts, self._nodes, self._spend)
-        clone._since = {terms: changes.copy() for terms, changes in self._since.items() if changes.by_node}
+        clone._changes = {each: changes.copy() for each, changes in self._changes.items() if changes.by_node}
         clone._removals = self._removals
         clone._has_pods, clone._at_start = self._has_pods, self._at_start
         return clone
 
-    def count(self, terms: TermSet, node: str, times: int) -> None:
+    def add(self, terms: TermSet, node: str, times: int) -> None:
         """Count pods that carry, or are selected by, these terms on a node; with `times` -1, remove one."""
         if terms.terms:
-            self._removals += self._since.setdefault(terms, _PodChanges()).count(node, times)
+            self._removals += self._changes.setdefault(terms, _PodChanges()).add(node, times)
             self._version += 1
 
-    def any(self, terms: TermSet) -> bool:
+    def has_any(self, terms: TermSet) -> bool:
         """Return whether any pod on nodes has one of these terms.
 
         Raises:
@@ -250,7 +252,7 @@ class PodsByTerms:
             if self._is_any_removed(terms):
                 answers.has_any = any(any(self._by_node(term, terms).values()) for term in terms.terms)
             else:
-                node_counts = (changes.by_node for _, changes in self._counted(terms))
+                node_counts = (changes.by_node for _, changes in self._peers_of(terms))
                 answers.has_any = self._has_pods[terms] or any(node_counts)
             answers.any_version = self._version
         return answers.has_any
@@ -263,36 +265,36 @@ class PodsByTerms:
         Raises:
             OverBudget: The evaluation is over budget.
         """
-        memo = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
-        if memo.mask is None or memo.mask_version != self._version:
+        answers = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
+        if answers.mask is None or answers.mask_version != self._version:
             spend_beyond_free(self._spend, len(terms.keys_by_set))
-            is_extensible = memo.mask is not None and all(
-                changes.removals == memo.progress.get(peer, (0, 0))[0]
-                for peer, changes in self._counted(terms)
+            is_extensible = answers.mask is not None and all(
+                changes.removals == answers.progress.get(peer, (0, 0))[0]
+                for peer, changes in self._peers_of(terms)
             )
-            memo.mask = self._added_since(terms, memo) if is_extensible else self._recompute(terms)
-            memo.progress = {
-                peer: (changes.removals, len(changes.added_nodes)) for peer, changes in self._counted(terms)
+            answers.mask = self._extend_mask(terms, answers) if is_extensible else self._compute_mask(terms)
+            answers.progress = {
+                peer: (changes.removals, len(changes.added_nodes)) for peer, changes in self._peers_of(terms)
             }
-            memo.mask_version = self._version
-        return memo.mask
+            answers.mask_version = self._version
+        return answers.mask
 
-    def _counted(self, terms: TermSet) -> Iterator[tuple[TermSet, _PodChanges]]:
+    def _peers_of(self, terms: TermSet) -> Iterator[tuple[TermSet, _PodChanges]]:
         """Yield the sets with common terms that have pods counted since the snapshot, with these counts."""
-        changes_by_set = self._since
+        changes_by_set = self._changes
         return ((peer, changes_by_set[peer]) for peer in terms.keys_by_set if peer in changes_by_set)
 
-    def _added_since(self, terms: TermSet, answers: _CachedAnswers) -> Mask:
+    def _extend_mask(self, terms: TermSet, answers: _CachedAnswers) -> Mask:
         """Return the cached mask extended by the domains of pods that were added after it was computed."""
         new_nodes: defaultdict[str, list[str]] = defaultdict(list)
-        for other_set, changes in self._counted(terms):
+        for other_set, changes in self._peers_of(terms):
             if added_nodes := changes.added_nodes[answers.progress.get(other_set, (0, 0))[1] :]:
                 for key in terms.keys_by_set[other_set]:
                     new_nodes[key] += added_nodes
         assert answers.mask is not None
         return self._with_domains(new_nodes, answers.mask) if new_nodes else answers.mask
 
-    def _recompute(self, terms: TermSet) -> Mask:
+    def _compute_mask(self, terms: TermSet) -> Mask:
         """Return the domains of matching pods of the snapshot, and of matching pods counted since.
 
         If a matching pod of the snapshot was removed, all pods are counted again.
@@ -311,7 +313,7 @@ class PodsByTerms:
             self._spend(len(terms.terms))
             self._at_start[terms] = self._with_domains(base_nodes, np.zeros(len(self._nodes.nodes), np.bool_))
         added_nodes: defaultdict[str, set[str]] = defaultdict(set)
-        for other_set, changes in self._counted(terms):
+        for other_set, changes in self._peers_of(terms):
             for key in terms.keys_by_set[other_set]:
                 added_nodes[key].update(changes.by_node)
         return self._with_domains(added_nodes, self._at_start[terms])
@@ -319,14 +321,14 @@ class PodsByTerms:
     def _is_any_removed(self, terms: TermSet) -> bool:
         """Return whether a pod of the snapshot that matches one of these terms was removed."""
         return self._removals > 0 and any(
-            min(changes.by_node.values(), default=0) < 0 for _, changes in self._counted(terms)
+            min(changes.by_node.values(), default=0) < 0 for _, changes in self._peers_of(terms)
         )
 
     def _by_node(self, term: Term, terms: TermSet) -> Mapping[str, int]:
         """Return the present number of pods by node that match `term`, which is one of `terms`."""
         by_node = Counter(self._snapshot_counts.get(term, _NO_NODES))
         self._spend(len(by_node) + len(terms.keys_by_set))
-        for other_set, changes in self._counted(terms):
+        for other_set, changes in self._peers_of(terms):
             if term in other_set.terms:
                 for node, count in changes.by_node.items():
                     by_node[node] += count
@@ -373,8 +375,8 @@ class Effort:
         outer_looks, self._remaining_looks = self._remaining_looks, looks
         return outer_looks
 
-    def within(self, looks: float, work: Callable[[], T]) -> T | None:
-        """Return the result of `work`, which may spend up to `looks`. None means that it would spend more.
+    def within(self, looks: float, evaluate: Callable[[], T]) -> T | None:
+        """Return the result of `evaluate`, which may spend up to `looks`; None if it would spend more.
 
         The effort counts against the outer budget, too.
         """
@@ -382,7 +384,7 @@ class Effort:
         allowed_looks = min(outer_looks, looks)
         self.allow(allowed_looks)
         try:
-            return work()
+            return evaluate()
         except OverBudget:
             return None
         finally:
@@ -454,7 +456,7 @@ class AffinityCounts:
         return PodsByTerms(self._occupancy.selected_counts, self._nodes, self.effort.spend)
 
     @cached_property
-    def _pods_apart(self) -> PodsByTerms:
+    def _carriers(self) -> PodsByTerms:
         return PodsByTerms(self._occupancy.carrier_counts, self._nodes, self.effort.spend)
 
     def clone(self, counts: Callable[[Shape], Rows]) -> "AffinityCounts":
@@ -466,7 +468,7 @@ class AffinityCounts:
         clone._nodes_of_sets = {pod_set: nodes.copy() for pod_set, nodes in self._nodes_of_sets.items()}
         clone._ports = {node: ports.copy() for node, ports in self._ports.items()}
         if self._has_terms:
-            clone._selected_pods, clone._pods_apart = self._selected_pods.clone(), self._pods_apart.clone()
+            clone._selected_pods, clone._carriers = self._selected_pods.clone(), self._carriers.clone()
         return clone
 
     @contextmanager
@@ -487,7 +489,7 @@ class AffinityCounts:
             OverBudget: The evaluation is over budget.
         """
         return pod.shape.looks_at_others or (
-            self._has_terms and self._pods_apart.any(self.sets.terms_for(pod))
+            self._has_terms and self._carriers.has_any(self.sets.terms_for(pod))
         )
 
     def dependent_uids(self, pods: Collection[PodRecord]) -> set[Uid]:
@@ -498,7 +500,7 @@ class AffinityCounts:
         """
         shapes, found_uids = {pod.shape for pod in pods}, set[Uid]()
         exclusive = {self.sets.anti_affinity_of(shape) for shape in shapes if shape.constraints.anti_affinity}
-        if not (exclusive or self._any_related(pods, shapes)):
+        if not (exclusive or self._is_any_related(pods, shapes)):
             return found_uids
         for pod in pods:
             if self.is_interdependent(pod) or not exclusive.isdisjoint(self.sets.terms_for(pod).keys_by_set):
@@ -509,9 +511,9 @@ class AffinityCounts:
         """Return whether the node of a member depends on other pods, or on placed members of its pod sets."""
         if any(map(self.has_members, need.pod_sets)):
             return True
-        return self._any_related(need.members, need.shapes)
+        return self._is_any_related(need.members, need.shapes)
 
-    def _any_related(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
+    def _is_any_related(self, pods: Iterable[PodRecord], shapes: Iterable[Shape]) -> bool:
         """Return whether any of `pods` is interdependent. `shapes` are the shapes of these pods."""
         if any(shape.looks_at_others for shape in shapes):
             return True
@@ -567,15 +569,15 @@ class AffinityCounts:
                 found_positions += [position] * (1 if domains else int(counts[position]))
         return np.array(found_positions, dtype=np.int64)
 
-    def count(self, pod: PodRecord, node: str, times: int) -> None:
+    def add(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Only adding a pod raises OverBudget."""
         if self._has_terms:
             selecting, anti_affinity = self.sets.terms_for(pod), self.sets.anti_affinity_of(pod.shape)
-            self._selected_pods.count(selecting, node, times)
-            self._pods_apart.count(anti_affinity, node, times)
+            self._selected_pods.add(selecting, node, times)
+            self._carriers.add(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
-        self.count_in_sets([(pod.pod_sets, node, 1)], times)
+        self.add_to_sets([(pod.pod_sets, node, 1)], times)
 
     def are_together(self, pods: Iterable[SetCount]) -> bool:
         """Return whether members on these nodes share the domains that their pod sets require."""
@@ -592,7 +594,7 @@ class AffinityCounts:
                 return False
         return True
 
-    def count_in_sets(self, pods: Iterable[SetCount], times: int = 1) -> None:
+    def add_to_sets(self, pods: Iterable[SetCount], times: int = 1) -> None:
         """Add members to their pod sets; with `times` -1, remove them."""
         for pod_sets, node, count in pods:
             for pod_set in pod_sets:
@@ -624,13 +626,13 @@ class AffinityCounts:
         ports = pod.shape.constraints.ports
         for node, used_ports in self._ports.items() if ports else ():
             row = self._nodes.row_of.get(node)
-            if row is not None and conflicting_ports(ports, +used_ports):
+            if row is not None and is_any_port_used(ports, +used_ports):
                 free_rows[row] = False
         for pods, terms in (
             (self._selected_pods, self.sets.anti_affinity_of(pod.shape)),
-            (self._pods_apart, self.sets.terms_for(pod)),
+            (self._carriers, self.sets.terms_for(pod)),
         ):
-            if pods.any(terms):
+            if pods.has_any(terms):
                 free_rows &= ~pods.domains(terms)
         return free_rows
 
@@ -641,7 +643,7 @@ class AffinityCounts:
         """
         self.effort.spend(cost_on_rows(self._nodes, _NEAR_COST))
         terms = self.sets.set_of((term,))
-        if not self._selected_pods.any(terms) and term.matches(pod.namespace, pod.labels):
+        if not self._selected_pods.has_any(terms) and term.matches(pod.namespace, pod.labels):
             return self._domains_with_capacity(term.topology_key, self._sharing_pods.get(term, {}))
         return self._selected_pods.domains(terms)
 

@@ -40,7 +40,7 @@ class Capacity:
     Args:
         dimensions: The resource of each column of `free`.
         nodes: The nodes of the rows.
-        free: Free amounts. This object owns them and changes them in place.
+        free: The free amounts, which this object owns and changes in place.
         refusing_rows: Rows where the scheduler refuses a shape.
         totals: How many pods of each shape fit on all rows together, as far as known.
         record: Called with the topic of every read.
@@ -142,8 +142,8 @@ class Capacity:
     ) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
-        The second array has a row for each of these rows. Its column n is the number of `peer` pods that
-        fit next to n pods of `shape`, for n from 0 to `max_pods`. It is -1 if n pods of `shape` do not fit.
+        The second array has a row for each of these rows. Column n is the number of `peer` pods that fit next
+        to n pods of `shape`, for n from 0 to `max_pods`. The number is -1 if n pods of `shape` do not fit.
         `allowed_rows` has the rows that count, if not all.
         """
         counts, peers, (columns, amounts) = self.counts(shape), self.counts(peer), self._request(peer)
@@ -397,8 +397,8 @@ class Capacity:
         """
         if shape not in self._requests:
             columns, requests = self._columns, shape.requests.items()
-            amount = {columns[name]: n for name, n in requests if n > 0 and name in columns}
-            self._requests[shape] = np.fromiter(amount, np.int64), np.fromiter(amount.values(), np.int64)
+            amounts = {columns[name]: n for name, n in requests if n > 0 and name in columns}
+            self._requests[shape] = np.fromiter(amounts, np.int64), np.fromiter(amounts.values(), np.int64)
         return self._requests[shape]
 
     def _invalidate(self, rows: Collection[int]) -> None:

@@ -204,7 +204,7 @@ def earliest_start(
         None if the members do not fit even once all running groups have ended.
     """
 
-    def places_at(instant: float) -> dict[Uid, str] | None:
+    def nodes_at(instant: float) -> dict[Uid, str] | None:
         if not is_allowed(instant):
             return None
         clone = planner.clone()
@@ -212,10 +212,10 @@ def earliest_start(
         return None if clone.capacity.is_short_for(need.shapes) else clone.place(need.members)
 
     instants = [now, *(instant for instant in departures.instants if instant > now)]
-    if places_at(instants[-1]) is None:
+    if nodes_at(instants[-1]) is None:
         return None
-    start = instants[bisect_left(instants, True, key=lambda instant: places_at(instant) is not None)]
-    if (nodes := places_at(start)) is None:
+    start = instants[bisect_left(instants, True, key=lambda instant: nodes_at(instant) is not None)]
+    if (nodes := nodes_at(start)) is None:
         return None
     is_guess = departures.is_guess(frozenset(nodes.values()), start)
     return (None if is_guess else start), nodes

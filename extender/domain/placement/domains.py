@@ -37,13 +37,13 @@ class DomainCapacity(NamedTuple):
 
     Attributes:
         codes: The domain of each row; -1 means no domain.
-        free: How many of the pods fit in each domain, where each shape is counted without the other shapes.
+        counts: How many of the pods fit in each domain, where each shape is counted without the other shapes.
         capped: The same number for each domain, limited for each shape to its number of pods.
         is_enough: Whether each domain has capacity for all pods of each shape.
     """
 
     codes: Rows
-    free: Rows
+    counts: Rows
     capped: Rows
     is_enough: Mask
 
@@ -97,7 +97,7 @@ class DomainSearch:
             set_rows = self._affinity.rows_of_set(pod_set)
             if set_rows is None and pod_set.is_required:
                 capacity = self._capacity(pods, depth + 1, rows, pod_set.level)
-                best_code = int(np.argmax(capacity.free)) if capacity.free.any() else -2  # -2 matches no row
+                best_code = int(np.argmax(capacity.counts)) if capacity.counts.any() else -2  # no row has -2
                 set_rows = capacity.codes == best_code
             rows = rows & set_rows if set_rows is not None and pod_set.is_required else rows
         return rows
@@ -168,7 +168,7 @@ class DomainSearch:
             if inner_plan is None:
                 return None
             plan = inner_plan
-            parts = {pod_set: set_pods for pod_set, set_pods in parts.items() if pod_set not in slices}
+            parts = {pod_set: of_set for pod_set, of_set in parts.items() if pod_set not in slices}
         inner_plan = self._place_parts(sorted(parts.items(), key=self._rank), depth, rows)
         return None if inner_plan is None else plan | inner_plan
 
@@ -292,16 +292,16 @@ class DomainSearch:
         """
         capacity = self._capacity(pods, depth, rows, level)
         codes = np.flatnonzero(capacity.is_enough)
-        free_counts = -capacity.free[codes] if self._is_spread else capacity.free[codes]
+        free_counts = -capacity.counts[codes] if self._is_spread else capacity.counts[codes]
         is_too_small = np.zeros(len(codes), np.bool_)
         all_members = self._members_of_sets.get(pod_set, ())
         if len(all_members) > len(pods):
             is_too_small = ~self._capacity(all_members, depth, rows, level).is_enough[codes]
-        full_set = self._full_domains(pods, level)
+        full_codes = self._full_domains(pods, level)
         for code in codes[np.lexsort((free_counts, is_too_small))].tolist():
-            if code not in full_set:
+            if code not in full_codes:
                 yield rows & (capacity.codes == code)
-                full_set.add(code)  # the caller asks for the next domain if the pods do not fit into this one
+                full_codes.add(code)  # the caller asks for another domain if the pods do not fit here
 
     def _full_domains(self, pods: Sequence[PodRecord], level: str) -> set[int]:
         """Return the domains of a level in which pods like these did not fit when they were tried.
@@ -325,7 +325,7 @@ class DomainSearch:
         free_counts, capped_counts = np.zeros(domain_count, np.int64), np.zeros(domain_count, np.int64)
         are_enough = np.ones(domain_count, np.bool_)
         shapes = Counter(map(_shape_of, pods))
-        slices = _slice_of(pods, depth) if len(shapes) == 1 else None
+        slices = _slice_level_and_size(pods, depth) if len(shapes) == 1 else None
         for shape, members in shapes.items():
             counts = self._tools.count_fitting(shape)[inner_rows]
             sums = self._count_by_domain(slices, level, inner_rows, counts, domain_count)
@@ -389,12 +389,12 @@ class DomainSearch:
     ) -> Plan | None:
         """Place equal pods in these domains, and divide whole slices as equally as capacity allows.
 
-        The result is None if the pods do not fit, if the pods or the sizes of their slices differ, or if
-        there are more than `_MAX_SEARCHED_SETS` domains.
+        The result is None if the pods do not fit, or if the pods or the sizes of their slices differ. It is
+        also None for more than `_MAX_SEARCHED_SETS` domains.
         """
         if len(codes) > _MAX_SEARCHED_SETS:
             return None
-        sizes = [len(set_pods) for set_pods in _grouped_by_sets(pods)]
+        sizes = [len(of_set) for of_set in _grouped_by_sets(pods)]
         size = max(sizes) if all(len(pod.pod_sets) > depth for pod in pods) else 1
         if len({*map(_shape_of, pods)}) > 1 or (len(sizes) > 1 and len({*sizes}) > 1):
             return None
@@ -437,10 +437,10 @@ class DomainSearch:
         in_rows = order[(rows & (codes >= 0) & (counts > 0))[order]]
         size = len(slices[pod_set])
         capacity = np.bincount(codes[in_rows], weights=counts[in_rows]).astype(np.int64) // size
-        order = np.argsort(-capacity, kind="stable")
-        slices_before = np.cumsum(capacity[order]) - capacity[order]  # slices that fit in earlier domains
+        ranking = np.argsort(-capacity, kind="stable")
+        slices_before = np.cumsum(capacity[ranking]) - capacity[ranking]  # slices that fit in earlier domains
         chosen_slices = np.zeros_like(capacity)
-        chosen_slices[order] = np.clip(len(slices) - slices_before, 0, capacity[order])
+        chosen_slices[ranking] = np.clip(len(slices) - slices_before, 0, capacity[ranking])
         if chosen_slices.sum() < len(slices):
             return None
         row_of = np.repeat(in_rows, np.minimum(counts[in_rows], chosen_slices[codes[in_rows]] * size))
@@ -463,7 +463,7 @@ def _grouped_by_sets(pods: Sequence[PodRecord]) -> Collection[Sequence[PodRecord
     return groups.values()
 
 
-def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
+def _slice_level_and_size(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
     """Return the level and the size of the slices that all `pods` form.
 
     The result is None in these cases:
@@ -473,7 +473,7 @@ def _slice_of(pods: Sequence[PodRecord], depth: int) -> tuple[str, int] | None:
     """
     if len(pods[0].pod_sets) <= depth:
         return None
-    slices = [(set_pods[0].pod_sets, len(set_pods)) for set_pods in _grouped_by_sets(pods)]
+    slices = [(of_set[0].pod_sets, len(of_set)) for of_set in _grouped_by_sets(pods)]
     if any(len(sets) <= depth or not sets[-1].is_slice for sets, _ in slices):
         return None
     return (pods[0].pod_sets[-1].level, slices[0][1]) if len({size for _, size in slices}) == 1 else None

@@ -99,7 +99,7 @@ _TIERS = {
 
 
 def eviction_units_of(group: GroupInfo, cause: EvictionCause, protection: Protection) -> list[EvictionUnit]:
-    """Return the surplus members one by one, the least important member first, then the group as a whole.
+    """Return the eviction units of a group: each surplus member, least important first, then the whole group.
 
     The result is computed once, since a GroupInfo never changes.
 
@@ -124,7 +124,7 @@ def _eviction_units(
     Args:
         group: The group.
         cause: The reason to evict its members.
-        by_annotation: Whether only pods with an annotation that allows their eviction may be evicted.
+        by_annotation: Whether a pod whose annotation forbids its eviction may not be evicted.
         overrules: Whether to ignore disruption budgets.
     """
     is_only_whole = group.job.is_managed or group.spec.is_evicted_whole
@@ -193,10 +193,10 @@ def _spare_members(group: GroupInfo, by_annotation: bool) -> tuple[PodRecord, ..
         is_spare = len(spare_members) < max_spare_count and roles[pod.role] > needed_by_role.get(pod.role, 0)
         if is_spare and pod.may_be_evicted(by_annotation):
             if (part := pod.sub_group) is not None:
-                is_broken = sizes[part] == part.size
-                if is_broken and set_counts[part.policy] <= group.spec.least_sub_groups.get(part.policy, 0):
+                would_break = sizes[part] == part.size
+                if would_break and set_counts[part.policy] <= group.spec.least_sub_groups.get(part.policy, 0):
                     continue
-                set_counts[part.policy] -= is_broken
+                set_counts[part.policy] -= would_break
                 sizes[part] -= 1
             roles[pod.role] -= 1
             spare_members.append(pod)
@@ -276,7 +276,7 @@ class Disruptions:
 
     def __init__(self, budgets: BudgetsByNamespace, evicted_pods: Iterable[PodRecord] = ()) -> None:
         self._budgets = budgets
-        self._taken: Counter[DisruptionBudget] = Counter()
+        self._used: Counter[DisruptionBudget] = Counter()  # evictions counted for each budget
         self._cache: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
         self._by_namespace: dict[str, BudgetsOfNamespace] = {}
         self.count(evicted_pods)
@@ -284,7 +284,7 @@ class Disruptions:
     def clone(self) -> "Disruptions":
         """Return a copy with its own counts. Both share the cached budgets of pods."""
         other = Disruptions(self._budgets)
-        other._taken, other._cache, other._by_namespace = self._taken.copy(), self._cache, self._by_namespace
+        other._used, other._cache, other._by_namespace = self._used.copy(), self._cache, self._by_namespace
         return other
 
     def may_evict(self, pods: Iterable[PodRecord]) -> bool:
@@ -300,7 +300,7 @@ class Disruptions:
             if len(budgets) > 1:
                 return False
             for budget in budgets:
-                count_by_budget[budget] = count_by_budget.get(budget, self._taken[budget]) + 1
+                count_by_budget[budget] = count_by_budget.get(budget, self._used[budget]) + 1
                 if count_by_budget[budget] > budget.allowed_evictions:
                     return False
         return True
@@ -309,7 +309,7 @@ class Disruptions:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         budgets_by_pod = list(map(self._budgets_of, pods))
         count_by_budget = Counter(chain.from_iterable(budgets_by_pod))
-        result = {b for b, n in count_by_budget.items() if self._taken[b] + n > b.allowed_evictions}
+        result = {b for b, n in count_by_budget.items() if self._used[b] + n > b.allowed_evictions}
         result.update(*(budgets for budgets in budgets_by_pod if len(budgets) > 1))  # as in the API server
         return sorted(f"{budget.namespace}/{budget.name}" for budget in result)
 
@@ -317,7 +317,7 @@ class Disruptions:
         """Count pods as evicted; with `times` -1, undo the count."""
         for pod in pods if self._budgets else ():
             for budget in self._budgets_of(pod):
-                self._taken[budget] += times
+                self._used[budget] += times
 
     def _budgets_of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
         """Return the budgets that cover a pod."""
@@ -325,7 +325,7 @@ class Disruptions:
         if key not in self._cache:
             if pod.namespace not in self._by_namespace:
                 self._by_namespace[pod.namespace] = BudgetsOfNamespace(self._budgets.get(pod.namespace, ()))
-            self._cache[key] = self._by_namespace[pod.namespace].covering(pod.labels)
+            self._cache[key] = self._by_namespace[pod.namespace].budgets_for(pod.labels)
         return self._cache[key]
 
 
@@ -384,12 +384,10 @@ class Picks:
         """Return the pods of a unit that are in no pick, neither in the picks so far nor in `also`."""
         if len(eviction_unit.pods) == 1:
             return () if eviction_unit.pods[0].uid in self._pods else eviction_unit.pods
-        also_picked = {
+        uids = {
             pod.uid for pick in also if pick.eviction_unit.group == eviction_unit.group for pod in pick.pods
         }
-        return tuple(
-            pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in also_picked
-        )
+        return tuple(pod for pod in eviction_unit.pods if pod.uid not in self._pods and pod.uid not in uids)
 
     def may_evict(self, pick: Pick) -> bool:
         """Return whether shares and disruption budgets allow this pick."""

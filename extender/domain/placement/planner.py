@@ -63,25 +63,25 @@ class Reads:
     def __init__(self) -> None:
         self.reads_by_class: dict[EquivalenceClass, dict[Topic, list[Question]]] = {}
         self.class_by_group: dict[GroupKey, EquivalenceClass] = {}  # a unique group has its own class
-        self.now: dict[Topic, list[Question]] | None = None  # reads for the group under evaluation, if any
+        self.current: dict[Topic, list[Question]] | None = None  # reads for the group under evaluation
 
     def begin_group(self, group: GroupKey) -> None:
         """Attribute all reads from now on to this group."""
         class_ = self.class_by_group.setdefault(group, group)
-        self.now = self.reads_by_class.setdefault(class_, {})
+        self.current = self.reads_by_class.setdefault(class_, {})
 
     def set_class(self, group: GroupKey, class_: EquivalenceClass) -> None:
         """Record the equivalence class of the group under evaluation, and move its reads there."""
-        earlier_reads, self.class_by_group[group] = self.now or {}, class_
-        self.now = self.reads_by_class.setdefault(class_, {})
-        if earlier_reads is not self.now:
+        earlier_reads, self.class_by_group[group] = self.current or {}, class_
+        self.current = self.reads_by_class.setdefault(class_, {})
+        if earlier_reads is not self.current:
             for topic, questions in earlier_reads.items():
-                self.now.setdefault(topic, []).extend(questions)
+                self.current.setdefault(topic, []).extend(questions)
 
     def record(self, topic: Topic, question: Question | None = None) -> None:
         """Record a read of a topic for the group under evaluation, if there is one."""
-        if self.now is not None:
-            questions = self.now.setdefault(topic, [])
+        if self.current is not None:
+            questions = self.current.setdefault(topic, [])
             if question is not None:
                 questions.append(question)
 
@@ -138,10 +138,10 @@ def recorded_read(method: Callable[P, R]) -> Callable[P, R]:
     @wraps(method)
     def ask(*args: P.args, **kwargs: P.kwargs) -> R:
         answer = method(*args, **kwargs)
-        part, about = cast(Any, args[0]), (*args[1:], *kwargs.values())
-        if part.reads.now is not None:
-            queue = about[0] if isinstance(about[0], str) else cast(Any, about[0]).queue
-            part.reads.record((type(part), queue), Question(type(part), method, about, answer))
+        part, arguments = cast(Any, args[0]), (*args[1:], *kwargs.values())
+        if part.reads.current is not None:
+            queue = arguments[0] if isinstance(arguments[0], str) else cast(Any, arguments[0]).queue
+            part.reads.record((type(part), queue), Question(type(part), method, arguments, answer))
         return answer
 
     return ask
@@ -270,7 +270,7 @@ class Planner:
         is_partial: bool = False,
         is_spread: bool = False,
         gang_pods: Sequence[PodRecord] = (),
-        in_sets: bool = True,
+        uses_domains: bool = True,
     ) -> dict[Uid, str] | None:
         """Return nodes for all of `pods` at once, and allocate their capacity.
 
@@ -288,13 +288,13 @@ class Planner:
             is_spread: Place each pod on the emptiest node, if all pods fit that way.
             gang_pods: Pods that may have to share a domain: prefer domains with capacity for all of them. If
                 it is empty, the domains need capacity for `pods` only.
-            in_sets: Place each pod set in a domain.
+            uses_domains: Place each pod set in a domain.
 
         Returns:
             The node of each pod. None, and nothing is allocated, if not all pods fit.
         """
         pods = list(pods)
-        if in_sets and not is_partial and any(pod.pod_sets for pod in pods):
+        if uses_domains and not is_partial and any(pod.pod_sets for pod in pods):
             return self._domain_search(is_spread, gang_pods).place(pods, self._block_rows)
         with self.affinity.gathering(pods):
             batches = self.batches(pods)
@@ -307,7 +307,7 @@ class Planner:
 
     def _retries(self, batches: list[list[PodRecord]], is_partial: bool) -> Iterator[dict[Uid, str] | None]:
         """Yield the result of each further try. The caller stops at the first plan."""
-        count_fitting = self._counts
+        count_fitting = self._fitting_counts
         fewest_nodes_first = sorted(batches, key=lambda batch: np.count_nonzero(count_fitting(batch[0])))
         if fewest_nodes_first != batches:
             yield self._place(fewest_nodes_first, is_partial)
@@ -327,23 +327,21 @@ class Planner:
 
         def place(pods: Sequence[PodRecord], rows: Mask) -> dict[Uid, str] | None:
             with self.inside(rows):
-                return self.place(pods, is_spread=is_spread, in_sets=False)
+                return self.place(pods, is_spread=is_spread, uses_domains=False)
 
-        def place_together(pods: Sequence[PodRecord], rows: Mapping[int, Mask]) -> dict[Uid, str] | None:
+        def place_all(pods: Sequence[PodRecord], rows: Mapping[int, Mask]) -> dict[Uid, str] | None:
             self._rows_by_sets = rows
             try:
-                return self.place(pods, is_spread=is_spread, in_sets=False)
+                return self.place(pods, is_spread=is_spread, uses_domains=False)
             finally:
                 self._rows_by_sets = {}
 
         def allocate(placements: Sequence[tuple[PodRecord, int]]) -> dict[Uid, str]:
-            self._count_all(placements, times=1)
+            self._allocate_all(placements, times=1)
             return {pod.uid: self.name_of(row) for pod, row in placements}
 
         journal = self._journal
-        tools = Tools(
-            self.capacity.counts, place, place_together, allocate, journal.checkpoint, journal.roll_back
-        )
+        tools = Tools(self.capacity.counts, place, place_all, allocate, journal.checkpoint, journal.roll_back)
         return DomainSearch(self.nodes, self.affinity, tools, is_spread, gang_pods)
 
     @contextmanager
@@ -359,7 +357,7 @@ class Planner:
         """Return the rows on which a pod may be placed at present. None means all rows."""
         return self._rows_by_sets.get(id(pod.pod_sets), self._block_rows)
 
-    def _counts(self, pod: PodRecord) -> Rows:
+    def _fitting_counts(self, pod: PodRecord) -> Rows:
         """Return how many pods like this one fit on each allowed row."""
         counts, allowed_rows = self.capacity.counts(pod.shape), self._allowed_rows(pod)
         return counts if allowed_rows is None else counts * allowed_rows
@@ -420,14 +418,14 @@ class Planner:
         select them.
         """
         rows: dict[Shape, list[Rows]] = {}
-        in_sets: list[SetCount] = []
+        counts: list[SetCount] = []
         for holding in holdings:
             if any(self.affinity.is_related(pod) for pod, _ in holding.pods):
                 return False
-            in_sets += holding.counts_in_sets
+            counts += holding.counts_in_sets
             for shape, shape_rows in holding.rows(self.nodes).items():
                 rows.setdefault(shape, []).append(shape_rows)
-        return self._allocate_at_once({shape: np.concatenate(each) for shape, each in rows.items()}, in_sets)
+        return self._allocate_at_once({shape: np.concatenate(each) for shape, each in rows.items()}, counts)
 
     def free_holding(self, holding: Holding) -> None:
         """Free the allocation of a group on the nodes that exist."""
@@ -435,7 +433,7 @@ class Planner:
             self.allocate(holding.pods, times=-1)
         else:
             self._journal.apply(partial(self.capacity.allocate_rows, holding.rows(self.nodes)), times=-1)
-            self._journal.apply(partial(self.affinity.count_in_sets, holding.counts_in_sets), times=-1)
+            self._journal.apply(partial(self.affinity.add_to_sets, holding.counts_in_sets), times=-1)
 
     def allocate_on_nodes(self, targets: Sequence[PlannedPod]) -> dict[Uid, str]:
         """Allocate capacity for pods on given nodes. Return the pods that fit, with their nodes."""
@@ -475,7 +473,7 @@ class Planner:
         plan = {}
         for pod, row in rows:
             if self.capacity.admits(pod.shape, row):
-                self._count(pod, row, times=1)
+                self._allocate_one(pod, row, times=1)
                 plan[pod.uid] = node_of[pod.uid]
         return plan
 
@@ -497,7 +495,7 @@ class Planner:
         No other group then gets that capacity when it becomes free. With `times` -1, free the capacity.
         """
         rows = ((pod, self.nodes.row_of.get(node)) for pod, node in planned)
-        self._count_all([(pod, row) for pod, row in rows if row is not None], times)
+        self._allocate_all([(pod, row) for pod, row in rows if row is not None], times)
 
     def forbid(self, shape: Shape, node: str) -> None:
         """Record that the scheduler refuses `shape` on `node`."""
@@ -508,8 +506,8 @@ class Planner:
     def batches(self, pods: Collection[PodRecord]) -> list[list[PodRecord]]:
         """Return the pods in batches. The pods of a batch are placed together, the largest requests first.
 
-        All pods of a batch have the same shape. If any terms or pod sets concern the pods, then the same
-        terms select all pods of a batch, and all pods of a batch have the same pod sets.
+        All pods of a batch have the same shape. The same terms select all of them, if any terms do. They also
+        have the same pod sets, if pod sets matter.
         """
         batches: dict[Any, list[PodRecord]] = {}
         interdependent_uids = self.affinity.dependent_uids(pods)
@@ -553,10 +551,10 @@ class Planner:
                         rows = rows[np.argsort(self.nodes.path_order(pod.pod_sets[-1].level)[1][rows])]
                         sub_batch = sorted_by_index(sub_batch)
                     new_placements = list(zip(sub_batch, rows.tolist(), strict=False))
-                    self._count_all(new_placements, times=1)
+                    self._allocate_all(new_placements, times=1)
                     placements += new_placements
                     if len(new_placements) < len(sub_batch) and not is_partial:
-                        self._count_all(placements, times=-1)
+                        self._allocate_all(placements, times=-1)
                         return None
         return {pod.uid: self.name_of(row) for pod, row in placements}
 
@@ -576,20 +574,20 @@ class Planner:
         """
         pod, is_interdependent = pods[0], self.affinity.is_interdependent(pods[0])
         if is_interdependent or first_rows is not None:
-            order = self._open_rows(pod)
-            order = order[::-1] if is_spread else order
+            rows = self._open_rows(pod)
+            rows = rows[::-1] if is_spread else rows
         else:
-            order = self.capacity.tightest_first(np.flatnonzero(counts), len(pods))
+            rows = self.capacity.tightest_first(np.flatnonzero(counts), len(pods))
         if first_rows is not None:
-            order = np.concatenate([order[first_rows[order]], order[~first_rows[order]]])
-        max_pods = np.minimum(counts[order], len(pods))
+            rows = np.concatenate([rows[first_rows[rows]], rows[~first_rows[rows]]])
+        max_pods = np.minimum(counts[rows], len(pods))
         if is_interdependent:
-            return order[self.affinity.positions(pod, order, max_pods)]
-        return np.repeat(order, max_pods)
+            return rows[self.affinity.positions(pod, rows, max_pods)]
+        return np.repeat(rows, max_pods)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
         """Return the rows with capacity for a pod that its constraints allow, the tightest rows first."""
-        rows = self._counts(pod) > 0
+        rows = self._fitting_counts(pod) > 0
         rows = rows & self.affinity.admit(pod) if self.affinity.is_interdependent(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
@@ -632,7 +630,7 @@ class Planner:
         """
         if not parts:
             return {}
-        (pod, *rest), checkpoint, counts = parts[0], self._journal.checkpoint(), self._counts
+        (pod, *rest), checkpoint, counts = parts[0], self._journal.checkpoint(), self._fitting_counts
         rows = self._open_rows(pod).tolist()
         shared_domains = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]
         first_row_in = {tuple(int(codes[row]) for codes in shared_domains): row for row in reversed(rows)}
@@ -641,17 +639,17 @@ class Planner:
             tries_left[0] -= 1
             if tries_left[0] < 0:
                 return None
-            picks = [row]
-            self._count_all([(pod, row)], times=1)
+            picked_rows = [row]
+            self._allocate_all([(pod, row)], times=1)
             if rest:
                 all_rows = np.ones(len(self.nodes.nodes), dtype=np.bool_)
                 shared_rows = np.all([all_rows, *(codes == codes[row] for codes in shared_domains)], axis=0)
-                picks += self._rows_for(rest, counts(pod), first_rows=shared_rows)[: len(rest)].tolist()
-                self._count_all(zip(rest, picks[1:], strict=False), times=1)
-            if len(picks) > len(rest):
+                picked_rows += self._rows_for(rest, counts(pod), first_rows=shared_rows)[: len(rest)].tolist()
+                self._allocate_all(zip(rest, picked_rows[1:], strict=False), times=1)
+            if len(picked_rows) > len(rest):
                 others_plan = self._place_by_search(parts[1:], domains, tries_left)
                 if others_plan is not None:
-                    nodes = map(self.name_of, picks)
+                    nodes = map(self.name_of, picked_rows)
                     return others_plan | {item.uid: name for item, name in zip(parts[0], nodes, strict=True)}
             self._journal.roll_back(checkpoint)
         return None
@@ -689,7 +687,7 @@ class Planner:
         if cost_of_all >= _NO_FIT_COST or common_counts[:, 0].sum() - cost_of_all < len(common_pods):
             return None
         placements = list(zip(rare_pods, rows_of_all, strict=True))
-        self._count_all(placements, times=1)
+        self._allocate_all(placements, times=1)
         plan = self._place([common_pods], is_partial=False)
         assert plan is not None, "half a gang is not placed"
         return plan | {pod.uid: self.name_of(row) for pod, row in placements}
@@ -702,10 +700,10 @@ class Planner:
         is_allocated = self.affinity.are_together(counts_in_sets) and self.capacity.allocate_at_once(rows)
         if is_allocated:
             self._journal.record(partial(self.capacity.allocate_rows, rows))
-            self._journal.apply(partial(self.affinity.count_in_sets, counts_in_sets))
+            self._journal.apply(partial(self.affinity.add_to_sets, counts_in_sets))
         return is_allocated
 
-    def _count_all(self, placements: Iterable[tuple[PodRecord, int]], times: int) -> None:
+    def _allocate_all(self, placements: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Allocate capacity for pods on rows.
 
         The pods of a shape are allocated together. Pods that (anti-)affinity or host ports concern are
@@ -715,24 +713,24 @@ class Planner:
         set_placements: list[tuple[PodRecord, int]] = []
         for pod, row in placements:
             if self.affinity.is_related(pod):
-                self._count(pod, row, times)
+                self._allocate_one(pod, row, times)
                 continue
             if pod.pod_sets:
                 set_placements.append((pod, row))
             rows_by_shape.setdefault(pod.shape, []).append(row)
         if set_placements:
             set_counts = [(sets, self.name_of(row), n) for sets, row, n in counts_in_sets_of(set_placements)]
-            self._journal.apply(partial(self.affinity.count_in_sets, set_counts), times)
+            self._journal.apply(partial(self.affinity.add_to_sets, set_counts), times)
         row_arrays = {shape: np.array(shape_rows) for shape, shape_rows in rows_by_shape.items()}
         if row_arrays:
             self.capacity.allocate_rows(row_arrays, times)
             self._journal.record(partial(self.capacity.allocate_rows, row_arrays), times)
 
-    def _count(self, pod: PodRecord, row: int, times: int) -> None:
+    def _allocate_one(self, pod: PodRecord, row: int, times: int) -> None:
         """Allocate capacity for one pod on a row, and count the pod there if constraints concern it."""
         self._journal.apply(partial(self.capacity.allocate, pod.shape, row), times)
         if self.affinity.is_counted(pod):
-            self._journal.apply(partial(self.affinity.count, pod, self.name_of(row)), times)
+            self._journal.apply(partial(self.affinity.add, pod, self.name_of(row)), times)
 
     def name_of(self, row: int) -> str:
         """Return the name of the node of a row."""
@@ -744,9 +742,10 @@ class Planner:
 def with_refusing_zones(refusals: Mapping[Shape, Iterable[int]], nodes: NodeTable) -> dict[Shape, set[int]]:
     """Return the rows that refuse each shape. If several nodes of a zone refuse it, all rows of the zone do.
 
-    If a zone is down, or does not have the volume of a pod, the scheduler refuses every node of the zone. It
-    needs seconds to refuse one node. Until it had refused all of them, the member would hold its place in
-    the window of members that are tried. In a cluster of one zone, only the refusing nodes themselves count.
+    If a zone is down, or does not have the volume of a pod, the scheduler refuses every node of the zone.
+    Each refusal takes seconds. Until the scheduler had refused all nodes of the zone, the member would hold
+    its place in the window of members that are tried. In a cluster of one zone, only the refusing nodes
+    themselves count.
     """
     refusing_rows: dict[Shape, set[int]] = {}
     for shape, shape_rows in refusals.items():

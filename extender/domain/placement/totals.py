@@ -66,14 +66,14 @@ class Totals:
         totals.pods = dict(self.pods)
         changes = table.count(rows, after) - table.count(rows, before) if len(rows) else np.zeros(0, np.int64)
         indices = np.flatnonzero(changes).tolist()
-        new_shapes = [shape for n in indices if (shape := table.shapes[n]) in self.pods]
-        totals.pods.update((each, self.pods[each] + int(changes[table.number[each]])) for each in new_shapes)
+        changed_shapes = [shape for n in indices if (shape := table.shapes[n]) in self.pods]
+        totals.pods.update((it, self.pods[it] + int(changes[table.number[it]])) for it in changed_shapes)
         totals.free_sums = dict(self.free_sums)
         for key, (shapes, amounts) in self.free_sums.items() if len(rows) else ():
             differences = np.maximum(after, 0) - np.maximum(before, 0)
             totals.free_sums[key] = shapes, table.add(amounts, shapes, rows, differences)
         place_topics = (NODES_TOPIC,) if len(rows) else ()
-        totals.changed_topics = (*new_shapes, *totals._changed_amounts(self), *place_topics)
+        totals.changed_topics = (*changed_shapes, *totals._changed_amounts(self), *place_topics)
         return totals
 
     def _changed_amounts(self, previous_totals: "Totals") -> Iterator[Hashable]:
@@ -91,7 +91,7 @@ class Totals:
         totals.free_sums = {key: sums for key, sums in self.free_sums.items() if key in keys}
         return totals
 
-    def cover(self, topics: Iterable[Hashable]) -> bool:
+    def covers(self, topics: Iterable[Hashable]) -> bool:
         """Return whether these totals would show a change of every sum among the topics.
 
         A sum is missing here if it was read from a copy before all assumed members were counted.

@@ -1,8 +1,8 @@
 """Search for victims: finds the smallest set of units whose eviction makes a whole gang fit on real nodes.
 
 The search chooses a node for one member after the other: the node on which one more member costs the least.
-These criteria decide, in this order: free capacity, the lower tier, the smallest loss of work, the smallest
-part of the cluster, the fewest pods, the queue furthest above its share, the shortest run.
+Nodes are compared by these criteria, in this order: free capacity, the lower tier, the smallest loss of work,
+the smallest part of the cluster, the fewest pods, the queue furthest above its share, the shortest run.
 
 The capacity that a whole group frees on other nodes counts at once. In the end, the search spares units that
 are not needed, and replaces units by other units with a smaller loss. If the constraints of members concern
@@ -51,7 +51,7 @@ class Cost(NamedTuple):
     row: int
 
 
-class Found(msgspec.Struct, frozen=True):
+class VictimChoice(msgspec.Struct, frozen=True):
     """Units whose eviction makes a gang fit, and the nodes of the gang."""
 
     picks: tuple[Pick, ...]
@@ -92,7 +92,7 @@ class Search:
                 if node in row:
                     self._victims_by_row.setdefault(row[node], EvictionUnitsOfRow()).add(each, losses[each])
 
-    def find(self, need: Missing) -> Found | None:
+    def find(self, need: Missing) -> VictimChoice | None:
         """Return the victims and the nodes. None means that no set of units suffices.
 
         Members that must share a domain get the domain whose units lose the least.
@@ -100,7 +100,7 @@ class Search:
         domains = self._planner.domains_to_clear(need.members) if need.pod_sets else []
         if not domains:
             return self._find(need)
-        results: list[tuple[int, Loss, int, Found]] = []
+        results: list[tuple[int, Loss, int, VictimChoice]] = []
         for position, self._rows in enumerate(domains):
             checkpoint = self._planner.checkpoint()
             with self._planner.inside(self._rows):
@@ -119,7 +119,7 @@ class Search:
             self._picks.count(pick)
         return cheapest_result
 
-    def _find(self, need: Missing) -> Found | None:
+    def _find(self, need: Missing) -> VictimChoice | None:
         """Search node by node. If that fails and pods depend on each other, search by trial."""
         is_interdependent = bool(need.pod_sets) or self._planner.affinity.is_any_interdependent(need)
         trial_planner = self._planner.clone() if is_interdependent else None
@@ -131,7 +131,7 @@ class Search:
             self._put_back_unused(need)
             spared_plan = _spare_unneeded(self._planner, self._shares, self._picks, need, plan)
             cheapest_plan = self._exchange(spared_plan, need)
-            return Found(tuple(self._picks.all), cheapest_plan)
+            return VictimChoice(tuple(self._picks.all), cheapest_plan)
         if trial_planner is None:
             return None
         for pick in self._picks.all:
@@ -143,7 +143,7 @@ class Search:
         if trial_plan is None:
             for pick in picks.all:
                 picks.count(pick, times=-1)
-        return None if trial_plan is None else Found(tuple(picks.all), trial_plan)
+        return None if trial_plan is None else VictimChoice(tuple(picks.all), trial_plan)
 
     def _is_on_searched_rows(self, eviction_unit: EvictionUnit) -> bool:
         """Return whether a unit has pods on the rows where victims are searched."""
@@ -161,7 +161,7 @@ class Search:
         if not shape.requests.keys() <= self._columns.keys():
             return False
         suitable_rows = self._suitable_rows(members[0])
-        rows = CheapestFirst(self._bounds(shape, suitable_rows), self._shares.share)
+        rows = CheapestRows(self._bounds(shape, suitable_rows), self._shares.share)
         while pods_left and (lower_bound := rows.pop()) is not None:
             cost_and_picks = self._cost(shape, lower_bound.row)
             if cost_and_picks is None:
@@ -189,8 +189,8 @@ class Search:
     def _bounds(self, shape: Shape, suitable_rows: Mask) -> Iterator[Cost]:
         """Yield for each suitable row a lower bound of its cost.
 
-        The bound is zero where the row has free capacity for a member. Otherwise, the bound has the tier, the
-        queue and the rank of the row's first unit, and the smallest loss of the units of the row.
+        The bound is zero where the row has free capacity for a member. Otherwise, the bound has the tier,
+        queue and rank of the row's first unit, and the smallest loss of any unit of the row.
         """
         have_capacity = (suitable_rows & (self._planner.capacity.counts(shape) > 0)).tolist()
         for row in np.flatnonzero(suitable_rows).tolist():
@@ -311,8 +311,8 @@ class Search:
         for eviction_unit in self._eviction_units[:_MAX_CANDIDATES]:
             replacement = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
             if replacement.pods and eviction_unit.tier <= pick.eviction_unit.tier:
-                suffices = all(replacement.requests.get(name, 0) >= n for name, n in needed_amounts.items())
-                if suffices and self._shares.loss_of([replacement]) < loss:
+                is_enough = all(replacement.requests.get(name, 0) >= n for name, n in needed_amounts.items())
+                if is_enough and self._shares.loss_of([replacement]) < loss:
                     yield replacement
 
     def _put_back_unused(self, need: Missing) -> None:
@@ -394,7 +394,7 @@ def _freed_for(planner: Planner, pick: Pick, need: Missing) -> Resources:
 
 
 class _QueueKey(NamedTuple):
-    """Sort key of a queue in CheapestFirst: its first row, with the queue furthest above its share first."""
+    """Sort key of a queue in CheapestRows: its first row, with the queue furthest above its share first."""
 
     tier: int
     loss: Loss
@@ -409,7 +409,7 @@ def no_cost(row: int) -> Cost:
     return Cost(tier=-1, loss=_NO_LOSS, queue="", rank_key=(), row=row)
 
 
-class CheapestFirst:
+class CheapestRows:
     """Rows of nodes, the cheapest row first.
 
     Each chosen unit changes the order of all rows where its queue would lose capacity. Therefore each
@@ -460,5 +460,5 @@ class CheapestFirst:
         queue_costs = self._costs_by_queue[queue]
         if not queue_costs:
             return None
-        tier, loss, _, last_first, row = queue_costs[0]
-        return _QueueKey(tier, loss, -self._share(queue), last_first, row, queue)
+        tier, loss, _, rank_key, row = queue_costs[0]
+        return _QueueKey(tier, loss, -self._share(queue), rank_key, row, queue)

@@ -19,7 +19,7 @@ from operator import is_not
 import msgspec
 import numpy as np
 
-from extender.domain.model.resources import Resources, add, largest
+from extender.domain.model.resources import Resources, add, larger_amounts
 from extender.domain.model.shared_maps import changed_keys, have_same_keys
 from extender.domain.queues.share_tree import (
     EPSILON,
@@ -456,7 +456,7 @@ def summed_up(
         sums[tree.leaf[queue]].update(amounts)
     for node in range(len(tree) - 1, TOP, -1):  # children have higher numbers
         minima = reserved_at(node)
-        add(sums[tree.parents[node]], largest(sums[node], minima) if minima else sums[node])
+        add(sums[tree.parents[node]], larger_amounts(sums[node], minima) if minima else sums[node])
     return list(sums)
 
 

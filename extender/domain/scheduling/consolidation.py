@@ -25,7 +25,7 @@ from extender.domain.model.shapes import Shape
 from extender.domain.placement.affinity import OverBudget
 from extender.domain.placement.eviction_units import Disruptions, EvictionUnit, running_members
 from extender.domain.placement.planner import PlannedPod, Planner, rows_of
-from extender.domain.placement.victim_search import Found, Search
+from extender.domain.placement.victim_search import Search, VictimChoice
 from extender.domain.scheduling.backfill import ReservedCapacity
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.flavors import flavors_in_use, limit_to_flavor, role_of
@@ -61,7 +61,7 @@ def find_units_with_homes(
     eviction_units: Sequence[EvictionUnit],
     disruptions: Disruptions,
     need: Missing,
-) -> Found | None:
+) -> VictimChoice | None:
     """Return the units to move for a gang, and homes for their pods, which are new nodes.
 
     None means that there are no such units. The search prefers the units that lose the least work. If the
@@ -80,7 +80,7 @@ def find_units_with_homes(
         trial_planner.allocate((pod, found.plan[pod.uid]) for pod in need.members)
         homes = _replacement_nodes(cycle, trial_planner, pods)
         if len(homes) == len(pods):
-            return Found(found.picks, found.plan, homes)
+            return VictimChoice(found.picks, found.plan, homes)
         stuck = {pick.eviction_unit for pick in found.picks if any(pod.uid not in homes for pod in pick.pods)}
         eviction_units = [eviction_unit for eviction_unit in eviction_units if eviction_unit not in stuck]
     return None
@@ -209,7 +209,7 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, lost_at: float) -> str:
     is_any_starting = group.assumed_pods or cycle.decisions[group.key].plan
     if is_any_starting or need.absent_text or any(pod.is_expected for pod in need.members):
         return "it restarts elsewhere once all its pods exist, and none is starting"
-    if group.succeeded or not (group.job.is_managed or all(pod.is_replaced for pod in pods)):
+    if group.succeeded or not (group.job.is_managed or all(pod.is_replaceable for pod in pods)):
         return "it does not restart elsewhere: some of its pods would not be created again"
     victims = (live_pod(cycle, eviction.victim) for eviction in cycle.evictions.values())
     budgets = Disruptions(snapshot.disruption_budgets, [pod for pod in victims if pod is not None])

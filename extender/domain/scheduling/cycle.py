@@ -308,7 +308,7 @@ class Guard:
     def __enter__(self) -> None:
         cycle, key = self._cycle, self._group.key
         self._checkpoint, self._outer_group = cycle.journal.checkpoint(), cycle.current_group
-        cycle.current_group, self._outer_read = key, cycle.reads.now
+        cycle.current_group, self._outer_read = key, cycle.reads.current
         cycle.reads.begin_group(key)
         is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # may raise if malformed
         self._allowed_looks = cycle.efforts.remaining(key, is_over_budget)
@@ -322,7 +322,7 @@ class Guard:
         is_over_budget = isinstance(fault, OverBudget)
         if is_over_budget:
             cycle.request_cycle_at(next_try_at(cycle, group))
-        cycle.current_group, cycle.reads.now = self._outer_group, self._outer_read
+        cycle.current_group, cycle.reads.current = self._outer_group, self._outer_read
         if not isinstance(fault, Exception):  # an error of one group does not stop other groups
             return False
         journal.roll_back(self._checkpoint)

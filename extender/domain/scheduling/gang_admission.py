@@ -367,7 +367,11 @@ class Admission:
         else:
             cause = explain(self._cycle, unclaimed_capacity or planner, group, need)
         if signature is not None:
-            self._known_causes[signature] = cause, self._budget.allocation_count, self._cycle.reads.now or {}
+            self._known_causes[signature] = (
+                cause,
+                self._budget.allocation_count,
+                self._cycle.reads.current or {},
+            )
         return cause
 
 

@@ -218,7 +218,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         topics_of = {class_: reads.reads_by_class[class_] for class_ in {*class_of.values()}}
         valid = set(topics_of)
         if evaluation.has_no_effect:
-            cover = totals.cover if totals is not None else lambda _: False
+            cover = totals.covers if totals is not None else lambda _: False
             valid = {class_ for class_, topics in topics_of.items() if cover(topics)}
         active_keys |= {key for key, class_ in class_of.items() if class_ not in valid}
         settled = {key: class_ for key, class_ in class_of.items() if class_ in valid and topics_of[class_]}
@@ -292,7 +292,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 def _covers_all(base: Totals, classes: EquivalenceClasses) -> bool:
     """Return whether the totals would show every change of the reads of these classes."""
-    return all(base.cover(topics) for topics in classes.read.values())
+    return all(base.covers(topics) for topics in classes.read.values())
 
 
 def carried_facts_of(previous: Decisions) -> CarriedFacts | None:

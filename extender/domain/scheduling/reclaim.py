@@ -25,7 +25,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.model.resources import Resources
 from extender.domain.placement.eviction_units import EvictionUnit
 from extender.domain.placement.planner import PlannedPod
-from extender.domain.placement.victim_search import Found, Search
+from extender.domain.placement.victim_search import Search, VictimChoice
 from extender.domain.queues.records import Reclaimed, ReclaimKey
 from extender.domain.scheduling.backoff import fail
 from extender.domain.scheduling.consolidation import UnchangedShares, are_homes_usable, find_units_with_homes
@@ -421,7 +421,7 @@ class _Searches:
         need: Missing,
         may_cross_queues: bool,
         must_move: bool,
-    ) -> Found | None:
+    ) -> VictimChoice | None:
         """Return victims for the first assignment of flavors for which victims suffice, or None.
 
         Args:
@@ -465,7 +465,7 @@ class _Searches:
                 amounts = budget.flavors.requests([(pod, pod.node)], pod.shape.requests)
                 budget.shares.add(groups[pod.group].queue, amounts, times=-1)
 
-    def _begin(self, group: GroupInfo, found: Found) -> None:
+    def _begin(self, group: GroupInfo, found: VictimChoice) -> None:
         """Begin a reclaim: record its victims and plan, and count them for the next searches."""
         cycle, planner = self._cycle, self._base_planner
         pods = [pod for pick in found.picks for pod in pick.pods]

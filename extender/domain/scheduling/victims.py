@@ -342,7 +342,7 @@ class Candidates:
         if last_move is not None and not self._cycle.is_due(last_move.again_at):
             return False
         pods = victim.compute(running_members)
-        are_all_replaced = victim.job.is_managed or all(pod.is_replaced for pod in pods)
+        are_all_replaced = victim.job.is_managed or all(pod.is_replaceable for pod in pods)
         are_all_movable = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
         return are_all_replaced and are_all_movable and blocking_decision(self._cycle, victim) is None
 

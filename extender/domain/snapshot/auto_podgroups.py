@@ -9,7 +9,7 @@ import msgspec
 from extender.api import keys
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.pods import Pod
-from extender.domain.model.ownership import KEY_PREFIX, OwnerRecord, auto_name, controller_of
+from extender.domain.model.ownership import KEY_PREFIX, OwnerRecord, auto_group_name, controller_of
 from extender.domain.model.queue_of_group import LocalQueueLabel
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS, Resources, pod_requests, quantities
@@ -127,7 +127,7 @@ def build(
         "minResources": min_resources(pod_requests(pod.spec), owner, min_member),
     }
     metadata = {
-        "name": auto_name(pod),
+        "name": auto_group_name(pod),
         "namespace": meta.namespace,
         "ownerReferences": _owner_references(pod, owner),
         "annotations": inherited_annotations | pod_annotations,

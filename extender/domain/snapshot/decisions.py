@@ -322,7 +322,7 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
                 well.
         """
         reason = display_reason(decision)
-        if reason is None or not pod.is_waiting or pod.foreign_gates or pod.uid in decision.plan:
+        if reason is None or not pod.is_waiting or pod.has_foreign_gates or pod.uid in decision.plan:
             return None
         is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
         nodes_help = not by_request and is_shown and self.wants_nodes(decision, pod)

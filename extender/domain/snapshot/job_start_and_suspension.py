@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.api import keys
-from extender.api.objects.base import Operation, OwnerReference, added, pointer
+from extender.api.objects.base import Operation, OwnerReference, addition, pointer
 from extender.api.workloads.pod_sets import PartialStart, with_requested_count
 from extender.api.workloads.shape import Json, Path, WorkloadRow, value_at
 from extender.domain.model.queue_of_group import explicit_queue
@@ -345,7 +345,7 @@ def _put(patch: dict[str, Any], path: Path, value: object) -> None:
 
 def with_fields(obj: Json, fields: Json) -> list[Operation]:
     """Return the operations that set `fields` in the spec of an object."""
-    return [*version_tests(obj), *(added(("spec", name), value) for name, value in fields.items())]
+    return [*version_tests(obj), *(addition(("spec", name), value) for name, value in fields.items())]
 
 
 def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operation]:
@@ -369,7 +369,7 @@ def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operatio
         records = [_add_annotation(obj, record[:1], record[-1], admitted_at)]
     elif value_at(obj, record) is not None:
         records = [{"op": "remove", "path": pointer(record)}]
-    return [*(version_tests(obj) if count else [uid_test]), added(row.suspend, True), *count, *records]
+    return [*(version_tests(obj) if count else [uid_test]), addition(row.suspend, True), *count, *records]
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:
@@ -406,10 +406,10 @@ def _add_annotation(obj: Json, metadata: Sequence[str | int], key: str, value: s
     """Return the operation that adds an annotation, and creates its parents if they are missing."""
     parent: Any = _value_at(obj, metadata)
     if parent is None:
-        return added(metadata, {"annotations": {key: value}})
+        return addition(metadata, {"annotations": {key: value}})
     if not parent.get("annotations"):
-        return added((*metadata, "annotations"), {key: value})
-    return added((*metadata, "annotations", key), value)
+        return addition((*metadata, "annotations"), {key: value})
+    return addition((*metadata, "annotations", key), value)
 
 
 def _value_at(obj: Any, path: Iterable[str | int]) -> Any:

@@ -157,7 +157,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     is_part: bool = False  # whether another job has made it, and is managed instead
     checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint, by its annotation
     run_time: float | None = None  # expected run time in seconds, by its annotation
-    may_use: str = ""  # restricted queue that its author may use, by its annotation
+    usable_queue: str = ""  # restricted queue that its author may use, by its annotation
     topology: TopologyRequest = NO_TOPOLOGY  # request of all its pods, by its spec or annotations
     policies: tuple[SubGroupPolicy, ...] = ()  # policies parsed from `sub_groups`
     on_lost_domain: str = ""  # policy for lost members without capacity in their domain
@@ -299,7 +299,7 @@ def job_record(
         is_part=controller_row is not None and controller_row.manageable,
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
-        may_use=recorded_use(meta, kind.kind),
+        usable_queue=recorded_use(meta, kind.kind),
         topology=topology_of(meta.annotations or {}),
         on_lost_domain=(meta.annotations or {}).get(keys.ON_LOST_DOMAIN, ""),
     )
@@ -308,7 +308,7 @@ def job_record(
     try:
         record = replace(record, min_partial_size=min_parallelism_of(row, obj))
         sets = _first_sets(obj, table)
-        spec_sets = sets if not (job.status and row.counted) else _first_sets({**obj, "status": {}}, table)
+        spec_sets = sets if not (job.status and row.counting) else _first_sets({**obj, "status": {}}, table)
         completions = value_at(obj, row.completions) if row.completions else None
         gang = gang_of(row, obj, {part.role: part.count for part in spec_sets})
         record = replace(record, gang=gang, declared_count=gang.pods, completions=completions)
@@ -324,7 +324,7 @@ def job_record(
                 topology=first_request(network_topology(topology), record.topology),
                 policies=sub_group_policies(msgspec.convert(sub_groups, list[SubGroup])),
             )
-        dependent_roles = row.dependent(obj, {part.role: part.count for part in sets})
+        dependent_roles = row.dependent_roles(obj, {part.role: part.count for part in sets})
         return _with_pods(record, sets, dependent_roles, shapes, frozenset(schedulers), auto_groups)
     except (*SHAPE_ERRORS, BadQuantity, msgspec.ValidationError) as fault:
         return replace(record, fault=f"its pods are not known: {fault}", is_for_muster=True)
@@ -357,7 +357,7 @@ def owner_of_pods(
         annotations={key: text for key, text in annotations.items() if key.startswith(ownership.KEY_PREFIX)},
         is_suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
-        may_use=recorded_use(meta, kind.kind),
+        usable_queue=recorded_use(meta, kind.kind),
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
         topology=topology_of(annotations),
@@ -418,7 +418,7 @@ def _first_sets(obj: Json, table: Kinds) -> list[JobPodSet]:
 
     Pods that come only after others have ended are left out: no capacity is reserved for them.
     """
-    return [part for part in pod_sets(obj, table) if not part.later]
+    return [part for part in pod_sets(obj, table) if not part.starts_later]
 
 
 def as_json(kind: JobKind, job: AnyJob) -> Json:
@@ -446,8 +446,8 @@ def _with_pods(
     counts = [pod_set.count for pod_set in pod_sets]
     for number, count, pod in carrier_pods(zip(counts, pods, strict=True)) if not fault else ():
         role, group = pod_sets[number].role, record.group
-        member = pod_record(pod, shapes, ours=True, auto_groups=auto_groups)
-        member = replace(member, group=group, own_group=group, auto=auto_groups, is_expected=True)
+        member = pod_record(pod, shapes, is_ours=True, auto_groups=auto_groups)
+        member = replace(member, group=group, own_group=group, is_auto=auto_groups, is_expected=True)
         expected_pods.append(ExpectedPods(role, count, replace(member, is_dependent=role in dependent_roles)))
     names_our_scheduler = [(pod.spec.scheduler_name or keys.DEFAULT_SCHEDULER) in schedulers for pod in pods]
     return replace(

@@ -234,7 +234,7 @@ def _missing_of_composite(
         replaces: Whether to return only replacements of lost members of running child groups.
     """
     on_nodes, waiting = Counter(pod.role for pod in group.placed_pods), pods_by_child_group(candidates)
-    absent_texts = [*composite.lacks(on_nodes + Counter(pod.role for pod in candidates))]
+    absent_texts = [*composite.describe_missing(on_nodes + Counter(pod.role for pod in candidates))]
     uids_with_nodes = {pod.uid for pod, _ in group.assumed_pods} | group.planned_nodes.keys()
     if replaces:
         losses = {name: n - on_nodes[name] for name, n in min_running(group.needs).items() if on_nodes[name]}

@@ -158,7 +158,7 @@ def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Par
             _set_field(parts, "metadata", "resourceVersion", version)
         if appearance.node:
             _set_field(parts, "status", "nominatedNodeName", appearance.node)
-        if appearance.asks:
+        if appearance.has_marker:
             spec = _read_parts(parts.get("spec", b"{}"))
             containers = _read_elements(spec.get("initContainers", b"null")) or []
             _set_field(parts, "spec", "initContainers", [*containers, _MARKER_CONTAINER])

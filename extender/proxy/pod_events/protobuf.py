@@ -153,7 +153,7 @@ def _with_appearance(pod: bytes, appearance: Appearance) -> bytes:
         pod = parsed.SerializeToString()
     if appearance.node:
         pod += _POD(status={"nominated_node": appearance.node}).SerializeToString()
-    return pod + _MARKER_CONTAINER if appearance.asks else pod
+    return pod + _MARKER_CONTAINER if appearance.has_marker else pod
 
 
 @cache

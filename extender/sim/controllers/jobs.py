@@ -91,7 +91,7 @@ class JobPods:
         """Compare the existing with the wanted pods. Return the pods to create and the pods to delete.
 
         Raises:
-            MALFORMED: The object cannot be read.
+            SHAPE_ERRORS: The object cannot be read.
         """
         used_indexes = {*self.succeeded_indexes}
         retained_pods: list[Json] = []

@@ -14,7 +14,7 @@ from extender.api.objects.pods import Pod
 from extender.apimachinery.kinds import Json
 from extender.apimachinery.objects import typed
 from extender.domain.model.resources import CPU, MEMORY, PODS, offered, total
-from extender.domain.model.shapes import Shape, Shapes, Term, conflicting_ports, node_taints
+from extender.domain.model.shapes import Shape, Shapes, Term, is_any_port_used, node_taints
 
 PREEMPTION_REASON = "PreemptionByScheduler"
 
@@ -174,7 +174,7 @@ def rejection_of(nodes: Nodes, pod: PodInfo, name: str) -> Rejection | None:
         return UNSUITABLE
     other_pods = [*nodes.pods_on(name), *nodes.nominated_pods(pod, name)]
     taken_ports = (port for other in other_pods for port in other.shape.constraints.ports)
-    if conflicting_ports(pod.shape.constraints.ports, taken_ports):
+    if is_any_port_used(pod.shape.constraints.ports, taken_ports):
         return PORTS_TAKEN
     requests, capacity = pod.shape.requests, nodes.capacity[name]
     used = total(other.shape.requests for other in (*other_pods, pod))

@@ -13,7 +13,7 @@ from extender.apimachinery.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GRO
 from extender.apimachinery.objects import typed
 from extender.apimachinery.store import Store
 from extender.domain.explain.observed import ObservedGroup
-from extender.domain.model.ownership import auto_name, group_name
+from extender.domain.model.ownership import auto_group_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, pod_requests, total
@@ -124,7 +124,7 @@ def observe(objects: ShownObjects, debug_page: DebugPages) -> ClusterState:
 
 def _group_of(pod: Pod) -> str:
     """Return the key of the group that a pod names, or of the group that Muster makes for the pod."""
-    return f"{pod.metadata.namespace}/{group_name(pod) or auto_name(pod)}"
+    return f"{pod.metadata.namespace}/{group_name(pod) or auto_group_name(pod)}"
 
 
 def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], rest: Iterable[SinglePod]) -> list[PodSummary]:

@@ -13,7 +13,7 @@ from extender.api.units import Quantity
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.kinds import Json
 from extender.domain.explain.observed import ObservedGroup
-from extender.domain.model.ownership import auto_name, group_name
+from extender.domain.model.ownership import auto_group_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.queues.local_queues import QueueRoutes
@@ -255,7 +255,7 @@ def _pod_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason:
 def _group_reason(pod: Pod, known_objects: KnownObjects) -> WaitReason | None:
     """Return the reason of the group that a pod names, or of the group that Muster made for the pod."""
     meta, named = pod.metadata, group_name(pod)
-    names = (named,) if named else (f"pod:{meta.name}", auto_name(pod))
+    names = (named,) if named else (f"pod:{meta.name}", auto_group_name(pod))
     candidates = (known_objects.decided_groups.get(f"{meta.namespace}/{name}") for name in names)
     decided: Json = next(filter(None, candidates), {})
     if not (reason := decided.get("reason", "")):

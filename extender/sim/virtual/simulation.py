@@ -209,7 +209,7 @@ class Simulation(VirtualCluster):
 
     def _is_recreated(self, pod: PodRecord) -> bool:
         """Return whether a job or another controller replaces an evicted pod of a dump."""
-        return pod.is_replaced or self.ledger.registry.jobs.get(pod.group) is not None
+        return pod.is_replaceable or self.ledger.registry.jobs.get(pod.group) is not None
 
     def _remove_ended_groups(self) -> None:
         """Remove the groups that ended before the last decisions."""

@@ -15,7 +15,7 @@ from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import Queue
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.webhooks.latest import Latest, Sources
+from extender.webhooks.latest import LatestQueues, Sources
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules
 from tests.conformance.amounts import unequal
@@ -135,7 +135,7 @@ def _reviewer(case: Case) -> Reviewer:
         _annotate(ledger, _group(case.input["object"])["metadata"]["namespace"], name, value)
     ledger.snapshot()
     depth = case.input.get("options", {}).get("maxQueueDepth", _DEPTH)
-    latest = partial(Latest, ledger, Sources(*[lambda name, timeout: None] * 3))
+    latest = partial(LatestQueues, ledger, Sources(*[lambda name, timeout: None] * 3))
     rules = AdmissionRules(
         ledger, latest, lambda subject, queue, timeout: True, tuple(_SCHEDULERS), depth, lambda: True
     )

@@ -12,7 +12,7 @@ from extender.api.units import rounded_up
 from extender.controllers.auto_podgroups import AutoPodGroupsController
 from extender.controllers.controller import ControllerContext
 from extender.domain.ledger.ledger import Ledger
-from extender.domain.model.ownership import Ownership, auto_name, queue_named_by
+from extender.domain.model.ownership import Ownership, auto_group_name, queue_named_by
 from tests.conformance.amounts import unequal
 from tests.conformance.cases import Case
 from tests.conformance.volcano.objects import CaseData
@@ -68,7 +68,7 @@ def check_build(case: Case) -> Iterator[str]:
 
 def _add_existing_group(data: CaseData, pod: Pod, api: _Groups, ledger: Ledger) -> None:
     """Add the existing group, with other numbers."""
-    meta = {"name": auto_name(pod), "namespace": pod.metadata.namespace, "uid": "1"}
+    meta = {"name": auto_group_name(pod), "namespace": pod.metadata.namespace, "uid": "1"}
     references = [msgspec.to_builtins(reference) for reference in pod.metadata.owner_references or ()]
     group = {"metadata": {**meta, "ownerReferences": references}, "spec": dict(data["existingGroup"])}
     api.groups[meta["name"]] = group

@@ -51,14 +51,14 @@ class Ledger(Appearances):
     def appearance_of(self, uid: Uid) -> Appearance | None:
         return self.released.get(uid)
 
-    def in_flight(self, uid: Uid) -> bool:
+    def is_in_flight(self, uid: Uid) -> bool:
         return uid in self.held
 
     def take_changes(self) -> Sequence[Change]:
         changes, self._changes = self._changes, []
         return changes
 
-    def record_left(self, node: str) -> None:
+    def record_departure(self, node: str) -> None:
         self.left.append(node)
 
     def record_fresh_start(self) -> None: ...

@@ -11,7 +11,13 @@ from tests.domain.view.scheduler import Scheduler
 
 T = TypeVar("T")
 NAMES = ("a", "b", "c", "d")
-APPEARANCES = (Appearance("n1"), Appearance("n1"), Appearance("n2"), Appearance(), Appearance(asks=True))
+APPEARANCES = (
+    Appearance("n1"),
+    Appearance("n1"),
+    Appearance("n2"),
+    Appearance(),
+    Appearance(has_marker=True),
+)
 
 
 class World:
