@@ -136,7 +136,7 @@ def _ready_pods(workload: Json) -> str:
     return f"{ready}/{workload['spec'].get('replicas', 1)}"
 
 
-def _state(job: Json) -> str:
+def _job_state(job: Json) -> str:
     types = ("Complete", "Failed", "Suspended")
     true_types = (type_ for type_ in types if find_stored_condition(job, type_).get("status") == "True")
     return next(true_types, "Running")
@@ -224,7 +224,7 @@ COLUMNS_BY_KIND: dict[ResourceKind, tuple[TableColumn, ...]] = {
     ),
     kinds.STATEFUL_SETS: (TableColumn("Ready", _ready_pods), *_template()),
     kinds.JOBS: (
-        TableColumn("Status", _state),
+        TableColumn("Status", _job_state),
         TableColumn("Completions", _completions),
         TableColumn("Duration", _duration),
         *_template(),
@@ -257,8 +257,8 @@ def accepts_table(accept: str) -> bool:
 def table(kind: ResourceKind, answer: Json, included_part: str = "") -> Json:
     """Return an object or a list of `kind` as a Table.
 
-    `included_part` is the option includeObject: the part of its object that each row has: None, Metadata (the
-    default), or Object, which `kubectl get --sort-by` needs.
+    `included_part` is the option includeObject of the request. Each row has this part of its object: None,
+    Metadata (the default), or Object, which `kubectl get --sort-by` needs.
     """
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]

@@ -127,14 +127,14 @@ class WorkloadControllers(StoreFollower):
     def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
         """Count the usage of quotas again. Return the UIDs of the workloads that may create more pods now."""
         freeing_changes = [change for change in changes if _frees_quota(change)]
-        freed = {change.object["metadata"]["namespace"] for change in freeing_changes}
-        for change in freeing_changes:  # a withdrawn start deletes unbound pods
+        namespaces = {change.object["metadata"]["namespace"] for change in freeing_changes}
+        for change in freeing_changes:  # unbound pods do not count: a withdrawn start deletes them
             if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
                 self._free_times[change.object["metadata"]["namespace"]] = time.monotonic()
-        for namespace in freed:
+        for namespace in namespaces:
             recount(self._store, namespace)
         refusals = self.refusal_by_uid.items()
-        return {uid for uid, refusal in refusals if refusal.workload["metadata"]["namespace"] in freed}
+        return {uid for uid, refusal in refusals if refusal.workload["metadata"]["namespace"] in namespaces}
 
     def _reconcile(self, to_remake: set[str], to_refresh: set[str]) -> None:
         """Create and delete the children of the workloads in `to_remake`, and write changed statuses.
@@ -221,7 +221,7 @@ class WorkloadControllers(StoreFollower):
 def _ending_objects(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
     """Yield the owned objects that can end.
 
-    The objects that a RayCluster owns replace it, because a RayCluster never ends by itself.
+    A RayCluster never ends by itself, so this yields the objects that the RayCluster owns instead of it.
     """
     for obj in owned.get(uid, ()):
         row = kind_of(obj)
@@ -315,7 +315,7 @@ def _ready_fields(ready: int) -> Json:
     return {"readyReplicas": ready, "availableReplicas": ready}
 
 
-def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
+def _deployment_status(workload: Json, replica_sets: list[Json]) -> Json:
     """Return the status of a Deployment: sums over its ReplicaSets.
 
     Only the current ReplicaSet is up to date.
@@ -355,7 +355,7 @@ def status_of(workload: Json, owned: list[Json]) -> Json:
             status |= {"lastScheduleTime": last_run or now()} if owned or last_run else {}
             return {**status, "active": [{"kind": "Job", "name": name} for name in names]}
         case "Deployment":
-            return status | _deployment(workload, owned)
+            return status | _deployment_status(workload, owned)
         case "StatefulSet":
             revisions = [(pod["metadata"].get("labels") or {}).get(REVISION, "") for pod in owned]
             status |= dict.fromkeys(("currentRevision", "updateRevision"), max(revisions, default=""))

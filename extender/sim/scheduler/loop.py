@@ -232,12 +232,12 @@ class Scheduler:
         if not victims_by_node:
             return no_candidate(node_count, refusals)
         try:
-            return best_candidate(self._agreed(pod, victims_by_node))
+            return best_candidate(self._accepted_victims(pod, victims_by_node))
         except ExtenderError as fault:
             return PostFilterResult(None, message=f"preemption: {fault}")
 
-    def _agreed(self, pod: Json, victims_by_node: Mapping[str, Victims]) -> Mapping[str, Victims]:
-        """Return the candidates that the extender accepts.
+    def _accepted_victims(self, pod: Json, victims_by_node: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        """Return the victims that the extender accepts, by node.
 
         Raises:
             ExtenderError: The call of the extender failed.

@@ -163,8 +163,8 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
 def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
     """Return the workload of rows.
 
-    Further queues are created if rows name them, with `weights` or weight 1. Members are numbered across
-    the rows of their group; members of one row share their spec and annotations.
+    Each queue that the rows name exists in `queues`, or is created with its weight in `weights`, else weight
+    1. The members of a group are numbered. Members of one row share their spec and annotations.
     """
     groups = defaultdict[str, list[Row]](list)
     for row in rows:
@@ -233,13 +233,16 @@ def gang_rows(pods: int, capacity: ClusterSize, seed: int) -> list[Row]:
         queue = rng.choice(list(WEIGHTS))
         rows.append(Row(0.0, f"gang-{len(rows)}", size, size, float(round(seconds)), requests, queue))
         remaining -= size
-    return _arriving(rows, capacity, load=1.25, step=1.0, rng=rng)
+    return _spread_arrivals(rows, capacity, load=1.25, step=1.0, rng=rng)
 
 
-def _arriving(
+def _spread_arrivals(
     rows: list[Row], capacity: ClusterSize, load: float, step: float, rng: random.Random
 ) -> list[Row]:
-    """Return rows that arrive at multiples of `step` seconds, with `load` times the work of `capacity`."""
+    """Return the rows with arrivals at multiples of `step` seconds.
+
+    Until the last arrival, the cluster could do the work of all rows divided by `load`.
+    """
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     span = work / capacity.total / load
     arrivals = sorted(rng.uniform(0, span) // step * step for _ in rows)
@@ -279,4 +282,4 @@ def job_rows(jobs: int, capacity: ClusterSize, seed: int) -> list[Row]:
         declared = None if factor is None else seconds * factor
         row = Row(0.0, f"job-{number}", size, size, seconds, requests, queue)
         rows.append(row._replace(priority=priority, declared=declared))
-    return _arriving(rows, capacity, load=1.1, step=_STEP, rng=rng)
+    return _spread_arrivals(rows, capacity, load=1.1, step=_STEP, rng=rng)
