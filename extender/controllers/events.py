@@ -163,12 +163,12 @@ _ExplanationBasis = tuple[Reason | None, str, float]
 class StartChanges:
     """Explanations of why each pending group waits, with the smallest change that would start the group.
 
-    An explanation is computed once, and only for a group with a write due. `work` limits the computation, in
-    the unit of `work_of`: on large clusters, only /debug/why computes explanations.
+    An explanation is computed once, and only for a group with a write due. `max_work` limits the computation,
+    in the unit of `work_of`. On large clusters, therefore, only /debug/why computes explanations.
     """
 
-    def __init__(self, work: int = _MAX_WORK) -> None:
-        self._work = work
+    def __init__(self, max_work: int = _MAX_WORK) -> None:
+        self._max_work = max_work
         self._explanations: dict[GroupKey, tuple[_ExplanationBasis, WhyGroup | None]] = {}
 
     def known_explanation(self, decision: GroupDecision) -> WhyGroup | None:
@@ -182,7 +182,7 @@ class StartChanges:
         is_new = basis != _basis_of(decision) or (why is not None and _is_blocker_gone(decisions, why))
         is_due = decision.verdict is Verdict.WAITING and is_new
         is_due &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without any change
-        return is_due and 0 < work_of(decisions) <= self._work // 2
+        return is_due and 0 < work_of(decisions) <= self._max_work // 2
 
     def compute(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
         """Return the explanation of a waiting group; compute it if necessary.
@@ -192,7 +192,7 @@ class StartChanges:
         if self.is_due(decisions, decision):
             self._explanations[decision.key] = (
                 _basis_of(decision),
-                explain_group(decisions, decision.key, self._work),
+                explain_group(decisions, decision.key, self._max_work),
             )
         return self.known_explanation(decision)
 
@@ -232,12 +232,12 @@ class GroupEvents:
         self._ledger = ledger
         self._recorder = recorder
         self._leads = leads
-        self._changes = changes
+        self._start_changes = changes
         self._clock = clock
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("group-events")
         self._due_states = WorkQueue[GroupKey](clock)  # groups whose state is not recorded yet
-        self._reported_waits = set[GroupKey]()  # groups with an Event that they do not run yet
+        self._reported_waits = set[GroupKey]()  # groups with an Event about their wait
         self._was_leading = False
 
     def on_decisions(self, decisions: Decisions) -> None:
@@ -260,7 +260,7 @@ class GroupEvents:
     def _on_change(self, key: GroupKey, old: GroupDecision | None, new: GroupDecision | None) -> None:
         """Record the transition of a changed group now, or later if the new decision lasts."""
         if new is None:
-            self._changes.forget(key)
+            self._start_changes.forget(key)
             self._reported_waits.discard(key)
             return self._due_states.forget(key)
         transition = transitions.immediate_transition(old, new)
@@ -277,7 +277,7 @@ class GroupEvents:
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         """Record an Event about a decision that has lasted, such as the reason why the group waits."""
         if decision is not None:
-            why = self._changes.compute(self._ledger.decisions, decision)
+            why = self._start_changes.compute(self._ledger.decisions, decision)
             if (transition := transitions.state_transition(decision, why.outlook if why else "")) is not None:
                 self._report(key, transition)
 

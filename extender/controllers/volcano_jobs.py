@@ -269,11 +269,11 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.is_writing = False
             self._queue.add(uid)
 
-        def undone() -> None:
+        def end_write() -> None:
             memory.is_writing = False
 
         memory.is_writing = True
-        self.write(uid, write_and_continue, on_failure=undone)
+        self.write(uid, write_and_continue, on_failure=end_write)
 
     def _write_status(
         self,
@@ -303,8 +303,8 @@ class VolcanoJobsController(RecordingController[Uid]):
             Conflict: The job has another version now.
         """
         meta = job.metadata
-        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        patch = {"metadata": guard, "status": changes}
+        preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch = {"metadata": preconditions, "status": changes}
         answer = self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch)
         self.copies.record_write(job, answer)
         return answer

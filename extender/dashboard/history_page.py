@@ -22,7 +22,7 @@ History = Callable[[Period], Report]
 
 SPANS = {"1d": "a day", "7d": "a week", "30d": "a month"}
 _DEFAULT_SPAN = "7d"
-_CACHED = 60  # seconds for which a report is cached
+_CACHE_AGE = 60  # seconds for which a report is cached
 _PAGE_ROWS = 50
 
 
@@ -153,4 +153,4 @@ class HistoryPage:
 
         The key includes the notes of the overview, because they depend on whether this replica leads.
         """
-        return ("report", by, since, tuple(visible.overview.notes), int(self._renderer.clock() // _CACHED))
+        return ("report", by, since, tuple(visible.overview.notes), int(self._renderer.clock() // _CACHE_AGE))

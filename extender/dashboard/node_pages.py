@@ -42,8 +42,8 @@ class NodePages:
         return self._renderer.page(visible, screen)
 
     def _nodes(self, visible: VisibleOverview) -> Mapping[str, Any]:
-        nodes, chosen = visible.overview.nodes, request.args.get("group", "")
-        listed_nodes = [node for node in nodes if chosen in node.groups] if chosen else nodes
+        nodes, chosen_group = visible.overview.nodes, request.args.get("group", "")
+        listed_nodes = [node for node in nodes if chosen_group in node.groups] if chosen_group else nodes
         listed_nodes = matching_rows(
             listed_nodes,
             request.args,
@@ -52,15 +52,15 @@ class NodePages:
         topologies = visible.overview.topologies if nodes else ()
         trees_key = ("topologies", visible.state("nodes", "topologies"))
         trees = self._renderer.derived(trees_key, lambda: _trees(topologies, nodes))
-        key = ("pools", visible.state("nodes"), chosen)
+        key = ("pools", visible.state("nodes"), chosen_group)
         rows = page(listed_nodes, NODES, request.args, _MAX_ROWS)
         return {
-            "pools": self._renderer.derived(key, lambda: _pools(nodes, chosen)),
+            "pools": self._renderer.derived(key, lambda: _pools(nodes, chosen_group)),
             "trees": [_searched_tree(*tree, request.args) for tree in trees],
             "page": rows,
             "columns": NODES,
             "uses": [_main_uses(node) for node in rows.rows],
-            "chosen": chosen,
+            "chosen": chosen_group,
             "unfiltered_count": len(nodes),
             "may_list": visible.rights.nodes,
             "may_see": visible.rights.may_see_group,
@@ -103,13 +103,13 @@ class NodePool:
 
 def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool]:
     """Return the pools, the largest first. The nodes of the group `highlighted` are emphasized."""
-    nodes_of: dict[str, list[NodeSummary]] = defaultdict(list)
+    nodes_by_pool: dict[str, list[NodeSummary]] = defaultdict(list)
     for node in nodes:
-        nodes_of[_pool_name(node)].append(node)
+        nodes_by_pool[_pool_name(node)].append(node)
     nodes_per_tile = -(-len(nodes) // _MAX_TILES)
     return [
-        _pool(name, nodes_of[name], nodes_per_tile, highlighted)
-        for name in sorted(nodes_of, key=lambda name: (-len(nodes_of[name]), name))
+        _pool(name, nodes_by_pool[name], nodes_per_tile, highlighted)
+        for name in sorted(nodes_by_pool, key=lambda name: (-len(nodes_by_pool[name]), name))
     ]
 
 
@@ -226,7 +226,7 @@ def _searched_tree(levels: Sequence[str], domains: list[DomainSummary], query: M
     return Tree(levels, rows, max(len(listed_domains) - _MAX_ROWS, 0))
 
 
-# ---- one by one
+# ---- the list of nodes
 
 
 def _resource_of(node: NodeSummary) -> str:

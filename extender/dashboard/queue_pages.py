@@ -18,7 +18,7 @@ from extender.dashboard.tables import Column, matching_rows, page
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import shortened_name
 
-_MAX_ROWS, _NEXT, _MAX_CHILDREN = 40, 20, 100  # maximum rows of a page, of pending groups, of child queues
+_MAX_ROWS, _MAX_NEXT, _MAX_CHILDREN = 40, 20, 100  # limits: rows, pending groups, child queues
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),
@@ -106,7 +106,7 @@ class QueuePages:
             raise NotFound(f"There is no queue {shortened_name(name)}, or you may not list queues.")
 
         def make() -> Mapping[str, Any]:
-            groups = job_index(self._renderer, visible).of_queue.get(name, ())
+            groups = job_index(self._renderer, visible).by_queue.get(name, ())
             waiting_groups = [group for group in groups if group.wait]
             children = [child for child in visible.overview.queues if child.parent == name]
             with_parent = [shown for shown in visible.overview.queues if shown.name in (name, queue.parent)]
@@ -120,7 +120,7 @@ class QueuePages:
                 "local_queues": local_queues[:_MAX_CHILDREN],
                 "more_local": len(local_queues[_MAX_CHILDREN:]),
                 "hour": self._chart(self._shares, name, queue.share),
-                "next_groups": waiting_groups[:_NEXT],
+                "next_groups": waiting_groups[:_MAX_NEXT],
                 "waiting_count": len(waiting_groups),
                 "waited_since": waited_since,
             }

@@ -141,11 +141,11 @@ class TokenLogin:
     """
 
     def __init__(
-        self, review: TokenReviewer, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic
+        self, reviewer: TokenReviewer, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._endpoint = endpoint
-        self._tokens = Tokens(review.owner_of, clock)
-        self._grants = Grants(review.grants, clock)
+        self._tokens = Tokens(reviewer.owner_of, clock)
+        self._grants = Grants(reviewer.grants, clock)
         self._sessions = Sessions(clock)
         self.login = self._pages()
 
