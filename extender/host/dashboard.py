@@ -129,7 +129,7 @@ class Dashboard:
             pages(self._app),
             _LIMITS,
             secure=(lambda: self._identity.context) if self._is_secure else None,
-            for_web_pages=True,
+            allows_web_pages=True,
             immediate_answer=self._open_pages.news_for,
         )
 

@@ -19,7 +19,7 @@ from extender.domain.ledger.releases import Bypasses
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.kube.endpoint import ApiEndpoint
 from extender.proxy.pods import PodReader, PodRequests, readers_text
-from extender.proxy.server import Handlers, StatusPatches, ViewServer
+from extender.proxy.server import Handlers, ProxyServer, StatusPatches
 from extender.proxy.upstream import Upstream
 from extender.telemetry import metrics
 
@@ -87,7 +87,7 @@ class SchedulerProxy:
         self._listener = listener
         self._secret = write_kubeconfig(configuration.view_folder, Address(*listener.getsockname()[:2]))
         self._schedulers = frozenset(configuration.scheduler_names)
-        self._server: ViewServer | None = None
+        self._server: ProxyServer | None = None
         self._pods: PodRequests | None = None
         self._shown_pods: ShownPods | None = None
 
@@ -101,7 +101,7 @@ class SchedulerProxy:
         metrics.view_since_event.set_function(
             lambda: max((reader.silent_time for reader in self._readers()), default=0.0)
         )
-        self._server = ViewServer(self._listener, self._endpoint, self._secret, create_handlers)
+        self._server = ProxyServer(self._listener, self._endpoint, self._secret, create_handlers)
 
     def pass_changes_on(self) -> None:
         """Notify the proxy of changed pods.

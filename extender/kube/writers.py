@@ -2,7 +2,7 @@
 
 Each write has a key, its target. A newer write replaces a write of the same key that has not begun, so a
 status that changes fast is written once. Two writes of the same key never run at the same time, so the last
-value is written last. A write that failed for a transient reason does not block a thread while it waits.
+value is written last. A write that waits for its next attempt blocks no thread.
 
 Before each attempt, `may_write` is called. A replica that no longer leads writes nothing, since the next
 leader decides again.
@@ -109,7 +109,7 @@ class Writers:
         self.outcome_counts: Counter[str] = Counter()  # done, failed, retried, coalesced, fenced
         self._may_write = may_write
         self._max_attempts = max_attempts
-        self._backoff = new_backoff
+        self._new_backoff = new_backoff
         self._clock = clock
         self._condition = threading.Condition()
         self._pending: dict[Hashable, _Write] = {}  # newest write of each key that has not begun
@@ -154,7 +154,7 @@ class Writers:
                 pending_write.job, pending_write.on_end = job, on_end
                 self.outcome_counts["coalesced"] += 1
             elif not self._is_stopped:
-                write = _Write(key, job, on_end, self._backoff(), max_attempts or self._max_attempts)
+                write = _Write(key, job, on_end, self._new_backoff(), max_attempts or self._max_attempts)
                 self._pending[key] = write
                 enqueue = self._queue.appendleft if is_first else self._queue.append
                 enqueue(write)

@@ -67,10 +67,10 @@ def read_answer(data: bytes, has_ended: bool) -> Reply | None:
         if len(data) < end:
             return None
         return Reply(int(status[1]), data[:end], closes_connection=len(data) > end)
-    return _parsed(data, has_ended) if end >= 4 else None
+    return _parse_answer(data, has_ended) if end >= 4 else None
 
 
-def _parsed(data: bytes, has_ended: bool) -> Reply | None:
+def _parse_answer(data: bytes, has_ended: bool) -> Reply | None:
     """Return an answer in any form: in chunks, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
     protocol = BaseProtocol(loop)
@@ -170,7 +170,7 @@ class RequestConnections:
     def __init__(self, endpoint: ApiEndpoint, limit: int) -> None:
         self._endpoint, self._limit = endpoint, limit
         self._opened: list[RequestConnection] = []  # some of them may be closed
-        self._idle: list[RequestConnection] = []  # the end is used first, so the others expire
+        self._idle: list[RequestConnection] = []  # the last is used first, so the others expire
         self._waiters: deque[asyncio.Future[RequestConnection]] = deque()  # empty while a connection is idle
         self._dial_tasks: set[asyncio.Task[None]] = set()
 

@@ -41,7 +41,7 @@ from extender.api.setting_kinds import Address
 from extender.ports.connection import FAILURE_TEXT, Caller, CallerConnection, encode_answer
 from extender.ports.connections import TIMEOUTS, ConnectionLimits, Timeouts
 from extender.ports.light_connection import ShortRequest
-from extender.ports.port import Pulse, Secure, ServedPort
+from extender.ports.port import Pulse, ReadTlsContext, ServedPort
 from extender.telemetry import metrics
 from extender.telemetry.logs import bound_context, logger
 from extender.verbs.verbs import SchedulerVerbs
@@ -145,7 +145,7 @@ def serve(
     on_stop: Hook,
     window: int,
     pulse: Pulse,
-    secure: Secure | None = None,
+    secure: ReadTlsContext | None = None,
     timeouts: Timeouts = TIMEOUTS,
 ) -> None:
     """Serve on `listener` until a signal; then this process exits.
@@ -206,7 +206,7 @@ class LoopWorker(Worker):
         [wrapper] = self.sockets  # wrapper class of gunicorn
         listener: socket.socket = cast(Any, wrapper).sock
         port = self.open_port(
-            listener=listener, answer=answer, find_short=lambda request: partial(answer_short, request)
+            listener=listener, answer=answer, find_handler=lambda request: partial(answer_short, request)
         )
         if self.alive:
             await self._stop_requested.wait()

@@ -29,7 +29,7 @@ from werkzeug.wrappers import Response
 from extender.api.setting_kinds import Address
 from extender.ports.connection import CallerConnection
 from extender.ports.connections import ConnectionLimits, TurnsByAddress
-from extender.ports.port import Secure, ServedPort
+from extender.ports.port import ReadTlsContext, ServedPort
 from extender.telemetry.logs import logger
 from extender.web.listen import Identity
 from extender.webhooks.reviews import Malformed, Reviewer
@@ -54,7 +54,7 @@ class SideServer:
 
     Attributes:
         thread_count: Number of concurrent requests.
-        for_web_pages: Whether the app itself checks requests of web pages.
+        allows_web_pages: Whether the app itself checks requests of web pages.
         immediate_answer: Returns an answer that needs no thread; None means that `app` answers.
     """
 
@@ -65,8 +65,8 @@ class SideServer:
         app: App,
         limits: ConnectionLimits = LIMITS,
         thread_count: int = _THREAD_COUNT,
-        secure: Secure | None = None,
-        for_web_pages: bool = False,
+        secure: ReadTlsContext | None = None,
+        allows_web_pages: bool = False,
         immediate_answer: ImmediateAnswer = lambda _: None,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
@@ -77,7 +77,7 @@ class SideServer:
         self._loop = asyncio.new_event_loop()
 
         async def serve() -> None:
-            port = ServedPort(name, listener, limits, self._answer, secure, for_web_pages=for_web_pages)
+            port = ServedPort(name, listener, limits, self._answer, secure, allows_web_pages=allows_web_pages)
             await self._end_event.wait()
             await port.stop(_STOP_GRACE)
             self._pool.shutdown(wait=False, cancel_futures=True)
