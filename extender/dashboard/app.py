@@ -248,17 +248,17 @@ def limit_costs(
         if viewer is None:
             return
         with lock:
-            bucket = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST_SECONDS, clock()))
-            if bucket.tokens_at(clock()) < _CORE_SHARE:
+            limit = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST_SECONDS, clock()))
+            if limit.tokens_at(clock()) < _CORE_SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 
     @app.after_request
     def end(answer: Response) -> Response:
         viewer, began = g.get("viewer"), g.get("began")  # a refused request has no start time
         with lock:
-            bucket = buckets.get(viewer.name) if viewer else None
-            if bucket is not None and began is not None:
-                bucket.take(clock(), min(read_cpu() - began, bucket.tokens_at(clock())))
+            limit = buckets.get(viewer.name) if viewer else None
+            if limit is not None and began is not None:
+                limit.take(clock(), min(read_cpu() - began, limit.tokens_at(clock())))
         return answer
 
 

@@ -237,9 +237,9 @@ class Reflector(Generic[T]):
 
     def _run(self) -> None:
         while not self._stop_event.is_set():
-            self.run_round()
+            self.list_and_watch()
 
-    def run_round(self) -> None:
+    def list_and_watch(self) -> None:
         """Run one round: list if necessary, watch until the stream ends, and pause after a fault.
 
         A list alone does not reset the pause, because a list may be expensive; only a watch with an event

@@ -26,7 +26,7 @@ from extender.apimachinery.objects import find_stored_condition
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
 from extender.domain.model.reasons import Reason, Verdict
-from extender.files.creation import Creation, by_arrival
+from extender.files.creation import Creation, sort_by_arrival
 from extender.files.manifests import InvalidManifests, Manifest
 from extender.files.unmanaged import QueuesOfJobs, UnmanagedObject, plan_of_quotas, unmanaged_objects
 from extender.sim.apiserver.server import ApiServer
@@ -169,7 +169,7 @@ class Session:
             InvalidManifests: The API server refuses an object.
         """
         try:
-            arrivals = by_arrival(manifests)
+            arrivals = sort_by_arrival(manifests)
         except ValueError as fault:
             raise InvalidManifests(str(fault)) from fault
         self._arrivals = [(seconds, manifest) for seconds, manifest in arrivals if seconds > 0]

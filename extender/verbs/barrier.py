@@ -121,7 +121,7 @@ class Hold:
         self.refusal = ""  # why the API server refuses the binding for good, as a text for users
         self.result: str | None = None  # an error, or empty after success; None before the end
         self._is_posted = False
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._on_end = on_end
 
     @property
@@ -131,14 +131,14 @@ class Hold:
 
     def begin_posting(self) -> bool:
         """Begin the posting of a waiting call; return False if the call was posted or has ended."""
-        with self._guard:
+        with self._lock:
             may_begin = self.is_waiting
             self._is_posted = self._is_posted or may_begin
             return may_begin
 
     def give_up(self, error: str) -> bool:
         """End a waiting call with an error; return False if the call was posted or has ended."""
-        with self._guard:
+        with self._lock:
             if not self.is_waiting:
                 return False
             self.result = error

@@ -52,7 +52,7 @@ ImmediateAnswer = Callable[[web.BaseRequest], web.Response | None]  # answers wi
 class SideServer:
     """Server of a side port. It serves `app` on `listener` as soon as it is created, in several threads.
 
-    Attributes:
+    Args:
         thread_count: Number of concurrent requests.
         allows_web_pages: Whether the app itself checks requests of web pages.
         immediate_answer: Returns an answer that needs no thread; None means that `app` answers.
@@ -218,7 +218,7 @@ class HealthApp:
         registry: CollectorRegistry = REGISTRY,
         ready_lines: Mapping[str, ReadyLine] | None = None,
     ) -> None:
-        self._live, self._ready = live_checks, {**live_checks, **ready_checks}
+        self._live_checks, self._ready_checks = live_checks, {**live_checks, **ready_checks}
         self._registry = registry
         self._ready_lines = ready_lines or {}
 
@@ -239,8 +239,8 @@ class HealthApp:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
             return _answer(encode(self._registry), content_type)
         if path == "/readyz":
-            return self._probe(request, self._ready, self._ready_lines)
-        return self._probe(request, self._live, {})
+            return self._probe(request, self._ready_checks, self._ready_lines)
+        return self._probe(request, self._live_checks, {})
 
     def _probe(
         self, request: web.BaseRequest, checks: Mapping[str, Check], ready_lines: Mapping[str, ReadyLine]

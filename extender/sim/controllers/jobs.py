@@ -12,7 +12,7 @@ from typing import NamedTuple
 from extender.apimachinery.kinds import JOBS, PODS, Json
 from extender.apimachinery.objects import condition, find_stored_condition, now, set_condition
 from extender.apimachinery.store import Change, Store
-from extender.files.offspring import ComparedOffspring, has_ended, keep_order, owner_uid, pods_at
+from extender.files.offspring import ComparedOffspring, has_ended, owner_uid, pods_at, retention_key
 
 INDEX_KEY = "batch.kubernetes.io/job-completion-index"
 
@@ -75,7 +75,7 @@ class JobPods:
         completions = spec.get("completions")
         self._completions = int(completions or 0)
         reasons = {(pod.get("status") or {}).get("reason") for pod in owned}
-        self.active_pods = sorted((pod for pod in owned if not has_ended(pod)), key=keep_order)
+        self.active_pods = sorted((pod for pod in owned if not has_ended(pod)), key=retention_key)
         self.is_indexed = spec.get("completionMode") == "Indexed"
         self.is_suspended = bool(spec.get("suspend"))
         indexes = [ending.completion_index for ending in endings if ending.has_succeeded]

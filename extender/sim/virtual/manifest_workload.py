@@ -204,7 +204,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(job_arrivals),
         unmanaged_objects=tuple(unmanaged),
-        notes=(*manifests.notes, *notes, *(obj.record for obj in unmanaged), *omission_notes(creation)),
+        notes=(*manifests.notes, *notes, *(obj.note for obj in unmanaged), *omission_notes(creation)),
     )
 
 
