@@ -296,8 +296,8 @@ class GroupEvents:
                 objects.append(job_reference(job))
             elif owner is not None and (ref := owner.reference) is not None:
                 objects.append(Reference(ref.api_version, ref.kind, ref.name, namespace, ref.uid))
-            waiting = (pod for pod in groups.members(key) if pod.is_waiting)
-            objects += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MAX_PODS])
+            waiting_pods = (pod for pod in groups.members(key) if pod.is_waiting)
+            objects += map(pod_reference, sorted(waiting_pods, key=lambda pod: pod.order)[:_MAX_PODS])
         type_ = WARNING if transition.is_warning else NORMAL
         self._reported_waits.add(key)
         for reference in objects:

@@ -179,12 +179,12 @@ def reported_status(group: PodGroup) -> ReportedStatus:
 def patch_of(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     """Return the merge patch that writes `report` on `group`, valid only for this version of `group`."""
     uid = group.metadata.uid
-    own = [Condition(SCHEDULED, str(report.is_scheduled), report.reason, report.detail)]
+    own_conditions = [Condition(SCHEDULED, str(report.is_scheduled), report.reason, report.detail)]
     if report.whole_count is not None:
-        own.append(markers.whole_condition(uid, report.whole_count))
-    before = {condition.type: condition for condition in group.status.conditions or ()}
-    dated = [with_transition_time(condition, before.pop(condition.type, None)) for condition in own]
-    before.pop(STOOD_WHOLE, None)
+        own_conditions.append(markers.whole_condition(uid, report.whole_count))
+    others = {condition.type: condition for condition in group.status.conditions or ()}
+    dated = [with_transition_time(own, others.pop(own.type, None)) for own in own_conditions]
+    others.pop(STOOD_WHOLE, None)
     annotations: dict[str, str | None] = {}  # None removes an annotation
     if report.queue_uid:
         annotations.update(entry_annotation(report.queue_uid, uid))
@@ -210,7 +210,7 @@ def patch_of(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
         "status": {
             "phase": report.phase,
             "waiting": waiting,
-            "conditions": msgspec.to_builtins([*before.values(), *dated]),
+            "conditions": msgspec.to_builtins([*others.values(), *dated]),
             "running": running,
             "succeeded": succeeded,
             "failed": failed,

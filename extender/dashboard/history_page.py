@@ -46,8 +46,8 @@ ROWS = (
 
 def groupings_of(rights: Rights) -> list[By]:
     """Return the groupings that a viewer may see. Sums by user need the right to list all groups."""
-    all_groups = rights.namespaces is None
-    allowed = {By.QUEUE: rights.queues, By.NAMESPACE: all_groups or rights.namespaces, By.USER: all_groups}
+    sees_all = rights.namespaces is None
+    allowed = {By.QUEUE: rights.sees_queues, By.NAMESPACE: sees_all or rights.namespaces, By.USER: sees_all}
     return [by for by, granted in allowed.items() if granted]
 
 

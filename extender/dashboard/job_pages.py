@@ -192,7 +192,7 @@ class JobPages:
             "namespaces": [] if namespace else index.namespaces,
             "queues": queues,
             "notes": visible.overview.notes,
-            "may_see_queues": visible.rights.queues,
+            "may_see_queues": visible.rights.sees_queues,
             "waited_since": waited_since,
             "is_running": is_running,
             "detail_of": detail_of,
@@ -215,12 +215,12 @@ class JobPages:
                 "timeline": merge_events(details.timeline)[-_MAX_EVENTS:],
                 "bars": [(shortfall, shortfall_bar(shortfall)) for shortfall in details.shortfall],
                 "members": page(details.members, (), request.args, _MAX_ROWS),
-                "on_nodes": visible.rights.nodes and any(member.node for member in details.members),
+                "on_nodes": visible.rights.sees_nodes and any(member.node for member in details.members),
                 "waited_since": waited_since(group),
                 "may_see": visible.rights.may_see_group,
                 "display_name": index.display_name,
                 "detail": detail_of(group.wait) if group.wait else "",
-                "may_see_queues": visible.rights.queues,
+                "may_see_queues": visible.rights.sees_queues,
             }
 
         crumbs = [("Jobs", url_for("pages.jobs")), (namespace, url_for("pages.jobs", namespace=namespace))]

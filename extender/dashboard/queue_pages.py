@@ -69,7 +69,7 @@ class QueuePages:
         return {
             "page": rows,
             "columns": QUEUES,
-            "may_list": visible.rights.queues,
+            "may_list": visible.rights.sees_queues,
             "unfiltered_count": len(queues),
             "local_queue_count": len(visible.overview.local_queues),
             "capacities": [
@@ -91,7 +91,7 @@ class QueuePages:
                 "page": page(listed_queues, LOCAL_QUEUES, request.args, _MAX_ROWS),
                 "columns": LOCAL_QUEUES,
                 "unfiltered_count": len(local_queues),
-                "may_see_queues": visible.rights.queues,
+                "may_see_queues": visible.rights.sees_queues,
             }
 
         crumbs = [("Queues", url_for("pages.queues"))]

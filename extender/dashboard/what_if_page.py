@@ -121,7 +121,7 @@ class WhatIfPage:
         Only such a viewer may ask, because a what-if may name any group, queue, node and pod.
         """
         rights = visible.rights
-        sees_all = rights.queues and rights.nodes and rights.namespaces is None
+        sees_all = rights.sees_queues and rights.sees_nodes and rights.namespaces is None
         return sees_all and bool(g.viewer.may("list", "", "pods"))
 
 

@@ -282,24 +282,24 @@ class Feed:
 
     def start(self) -> None:
         """Start the watches. Groups and pods are watched later, by another thread."""
-        *first, groups, pods = self._needed
-        for reflector in first:
+        *watches, groups, pods = self._needed
+        for reflector in watches:
             reflector.start()
         self.optional_watches.start()
-        Thread(target=self._start_others, args=[first, groups, pods], name="feed", daemon=True).start()
+        Thread(target=self._start_others, args=[watches, groups, pods], name="feed", daemon=True).start()
 
     def _start_others(
-        self, first: Sequence[Reflector[Any]], groups: Reflector[Any], pods: Reflector[Any]
+        self, watches: Sequence[Reflector[Any]], groups: Reflector[Any], pods: Reflector[Any]
     ) -> None:
         """Start the watches of groups and pods once the watches before them have been read."""
-        queues = next(reflector for reflector in first if reflector.resource == resources.QUEUES)
+        queues = next(reflector for reflector in watches if reflector.resource == resources.QUEUES)
         if not self._wait_for(lambda: queues.is_synced):
             return
         groups.start()
-        needed = (*first, groups)
+        needed_watches = (*watches, groups)
         optional = self.optional_watches
-        if self._wait_for(lambda: all(watch.is_synced for watch in needed) and optional.has_settled):
-            self._quotas.refresh()  # the queue of a namespace may make its pods Muster's
+        if self._wait_for(lambda: all(watch.is_synced for watch in needed_watches) and optional.has_settled):
+            self._quotas.refresh()  # pods may belong to Muster by the queue of their namespace
             pods.start()
 
     def _wait_for(self, are_read: Callable[[], bool]) -> bool:

@@ -203,8 +203,8 @@ class Connection:
             self._store_failures = None
         elif isinstance(fault, ServerFault) and "webhook" not in fault.message:
             failures, now = self._store_failures, self._clock()
-            first = failures.first_at if failures and now - failures.last_at <= _FAULT_SECONDS else now
-            self._store_failures = _StoreFailures(first, now, str(fault)[:_MAX_FAULT_LENGTH])
+            first_at = failures.first_at if failures and now - failures.last_at <= _FAULT_SECONDS else now
+            self._store_failures = _StoreFailures(first_at, now, str(fault)[:_MAX_FAULT_LENGTH])
 
     def close(self) -> None:
         """Close all idle connections, and all connections that become idle later."""

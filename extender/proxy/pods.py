@@ -70,7 +70,7 @@ class PodLists:
         first_target: ApiTarget,
         answer: aiohttp.ClientResponse,
         codec: PodCodec,
-        waiting: WaitingPods,
+        waiting_pods: WaitingPods,
         version: int,
     ) -> web.StreamResponse:
         """Send a list to the client. The first page is in `answer`.
@@ -78,7 +78,7 @@ class PodLists:
         Raises:
             CutOff: The API server's answer ended early.
         """
-        pod_list = PodList(waiting, self._appearances, version)
+        pod_list = PodList(waiting_pods, self._appearances, version)
         page = await _read(answer, codec)
         headers = headers_for_client(answer.headers)
         headers.popall(hdrs.CONTENT_LENGTH, None)
@@ -94,7 +94,7 @@ class PodLists:
         return response
 
     async def read_unbound(
-        self, target: ApiTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
+        self, target: ApiTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting_pods: WaitingPods
     ) -> None:
         """Read the unbound pods, since another process may have shown some of them to the client.
 
@@ -109,11 +109,11 @@ class PodLists:
             page = await self._page(first_target, headers, codec)
             async for pods in self._pages(first_target, headers, codec, page):
                 for facts, pod in pods:
-                    if facts is not None and waiting.is_unbound_member(facts):
+                    if facts is not None and waiting_pods.is_unbound_member(facts):
                         unbound_pods[facts.uid] = WaitingPod(facts, pod)
         except CutOff as fault:
             raise UpstreamGone(str(fault)) from fault
-        waiting.store_all(unbound_pods, page.version)
+        waiting_pods.store_all(unbound_pods, page.version)
 
     async def _pages(
         self, first_target: ApiTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage

@@ -128,7 +128,7 @@ class Embedded:
         """Return whether the cluster has settled: no part has work left, and no status is about to change."""
         if time.monotonic() - self.store.changed_at <= _QUIET_SECONDS:
             return False
-        if self.kubelets.busy or self.controllers.is_behind or self.scheduler is None or self.scheduler.busy:
+        if self.kubelets.busy or self.controllers.is_behind or not self.scheduler or self.scheduler.busy:
             return False  # a part of the cluster still has work
         return not any(map(self._is_changing, self.store.all(POD_GROUPS)))
 
@@ -214,12 +214,12 @@ class Session:
             with self._cluster.controllers.creation_lock:  # else both would make a job's pods
                 self._creation.retry_refused()
                 self._create_due(second)
-            settled = not self._arrivals and self._is_settled()  # must precede the read of the last state
+            has_settled = not self._arrivals and self._is_settled()  # must precede the read of the last state
             objects = ShownObjects.in_store(self._cluster.store)
             state = self.state = observe(objects, self._cluster.muster.debug_page)
             transitions = self.log.observe(state, second)
-            self._view.show(Picture(state, self.log, second, settled), transitions)
-            if settled and not self._stays:
+            self._view.show(Picture(state, self.log, second, has_settled), transitions)
+            if has_settled and not self._stays:
                 return self.state
             self._pause.wait(_PERIOD)
 

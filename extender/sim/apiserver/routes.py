@@ -252,11 +252,11 @@ def _scale_of(obj: Json) -> Json:
     }
 
 
-def _scaling(name: str, change: Patch, strict: bool) -> Patch:
+def _scaling(name: str, change: Patch, is_strict: bool) -> Patch:
     """Return the patch of an object from a patch of its scale subresource."""
 
     def scale_object(before: Json) -> Json:
-        scale = read(SCALE, change(_scale_of(before)), strict)
+        scale = read(SCALE, change(_scale_of(before)), is_strict)
         meta = scale["metadata"]
         if meta.get("name") != name:
             raise other_name(meta.get("name", ""), name)

@@ -77,9 +77,9 @@ def _kernel(node: Json) -> str:
     return (info.get("kernelVersion") or "<unknown>") + built_for
 
 
-def _usage_text(quota: Json, limits: bool) -> str:
+def _usage_text(quota: Json, shows_limits: bool) -> str:
     hard, used = getter("status", "hard", default={})(quota), getter("status", "used", default={})(quota)
-    names = (name for name in sorted(hard) if name.startswith("limits.") is limits)
+    names = (name for name in sorted(hard) if name.startswith("limits.") is shows_limits)
     return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
 
 
@@ -204,8 +204,8 @@ COLUMNS_BY_KIND: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("PreemptionPolicy", getter("preemptionPolicy")),
     ),
     kinds.RESOURCE_QUOTAS: (
-        TableColumn("Request", lambda quota: _usage_text(quota, limits=False)),
-        TableColumn("Limit", lambda quota: _usage_text(quota, limits=True)),
+        TableColumn("Request", lambda quota: _usage_text(quota, shows_limits=False)),
+        TableColumn("Limit", lambda quota: _usage_text(quota, shows_limits=True)),
     ),
     kinds.LEASES: (TableColumn("Holder", getter("spec", "holderIdentity")),),
     kinds.DEPLOYMENTS: (

@@ -41,18 +41,18 @@ class StatusRecorder:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def set_failed(self, pod: Json, reason: str, message: str, nominated: str | None = "") -> None:
+    def set_failed(self, pod: Json, reason: str, message: str, nominated_node: str | None = "") -> None:
         """Record that no node was found for a pod.
 
-        `nominated` is the nominated node; an empty text removes the nomination, None keeps it.
+        An empty `nominated_node` removes the nomination; None means that it stays.
         """
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
         def change(status: Json) -> None:
-            if nominated is not None:
+            if nominated_node is not None:
                 status.pop("nominatedNodeName", None)
-            if nominated:
-                status["nominatedNodeName"] = nominated
+            if nominated_node:
+                status["nominatedNodeName"] = nominated_node
             set_condition(status, condition("PodScheduled", "False", reason, message))
 
         self.change_status(pod["metadata"], change)
@@ -184,9 +184,9 @@ class Scheduler:
         with self._lock:
             pod_info, names = self._nodes.pod_info(pod), self._nodes.names()
         earlier_rejections: Mapping[str, Rejection] = {}
-        if (nominated := pod["status"].get("nominatedNodeName")) in names:
+        if (nominated_node := pod["status"].get("nominatedNodeName")) in names:
             try:
-                return self._best(pod, pod_info, [nominated], {})
+                return self._best(pod, pod_info, [nominated_node], {})
             except Unschedulable as fault:
                 earlier_rejections = fault.rejections
             except ExtenderError:
@@ -244,14 +244,14 @@ class Scheduler:
         """
         if not self._is_extended(pod):
             return victims_by_node
-        proposed = {name: [victim.uid for victim in victims] for name, victims in victims_by_node.items()}
-        agreed: dict[str, Victims] = {}
-        for name, uids in self._extender.preempt(pod, proposed).items():
+        proposals = {name: [victim.uid for victim in victims] for name, victims in victims_by_node.items()}
+        accepted_victims: dict[str, Victims] = {}
+        for name, uids in self._extender.preempt(pod, proposals).items():
             pods_by_uid = {pod_info.uid: pod_info for pod_info in self._nodes.pods_on(name)}
             if not (victims := [pods_by_uid[uid] for uid in uids if uid in pods_by_uid]):
                 raise ExtenderError(f'expected at least one victim pod on node "{name}"')
-            agreed[name] = victims
-        return agreed
+            accepted_victims[name] = victims
+        return accepted_victims
 
     def _bind(self, item: QueuedPod, node: str) -> None:
         """Bind a pod.

@@ -62,9 +62,9 @@ def frame(picture: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     return lines
 
 
-def clock_line(second: float, settled: bool = False) -> Text:
+def clock_line(second: float, has_settled: bool = False) -> Text:
     clock = f"Muster at work for {int(second) // 60}:{int(second) % 60:02}"
-    return Text(f"{clock}. Nothing changes any more by itself." if settled else clock, "bold")
+    return Text(f"{clock}. Nothing changes any more by itself." if has_settled else clock, "bold")
 
 
 def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:

@@ -132,18 +132,18 @@ class TransitionLog:
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Record and return the transitions since the last call."""
-        new, changed = list(self._gang_transitions(cluster, second)), []
+        transitions, changed_pods = list(self._gang_transitions(cluster, second)), []
         for pod in cluster.single_pods:
             state = (pod.state, pod.failed, pod.wait_reason.reason)
             if pod.state is not Verdict.UNKNOWN and self._pod_states.get(pod.key) != state:
                 self._pod_states[pod.key] = state
-                changed.append(pod)
-        for pods in group_similar(changed):
+                changed_pods.append(pod)
+        for pods in group_similar(changed_pods):
             text = pods_sentence(pods)
             brief = text.partition(".")[0] if pods[0].state is Verdict.WAITING else text
-            new.append(ShownTransition(second, listed([pod.key for pod in pods], 3), text, brief))
-        self.transitions += new
-        return new
+            transitions.append(ShownTransition(second, listed([pod.key for pod in pods], 3), text, brief))
+        self.transitions += transitions
+        return transitions
 
     def _gang_transitions(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
         gang_by_key = {gang.key: gang for gang in cluster.gangs}

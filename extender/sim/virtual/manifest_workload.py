@@ -60,15 +60,15 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
         The queue of each namespace, and notes about faults of quotas. Only faulty parts are left out.
     """
     plan = plan_of_quotas(creation.objects)
-    planned = plan.queues.values()
+    planned_queues = plan.queues.values()
     names = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name}
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
-    existing = (queue for queue in planned if queue.name in names)
-    notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing]
-    created = {ROOT_QUEUE}  # parents come first; queues without a created parent are left out
-    for queue in planned:
-        if not queue.is_unreadable and queue.name not in names and queue.parent in created:
-            created.add(queue.name)
+    existing_queues = (queue for queue in planned_queues if queue.name in names)
+    notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing_queues]
+    created_names = {ROOT_QUEUE}  # parents come first; queues without a created parent are left out
+    for queue in planned_queues:
+        if not queue.is_unreadable and queue.name not in names and queue.parent in created_names:
+            created_names.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
             creation.add({**kind, "metadata": meta, "spec": spec_of(queue)}, str(queue.source))

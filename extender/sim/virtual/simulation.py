@@ -292,13 +292,13 @@ class Simulation(VirtualCluster):
         self.ledger.intake.set_group(job.podgroup.group)
         self._update_job(job, job.waiting)
 
-    def _update_job(self, job: JobArrival, changed: AnyJob) -> None:
+    def _update_job(self, job: JobArrival, changed_job: AnyJob) -> None:
         """Update a job in the ledger, where it may also be an owner of pods."""
-        former = self.ledger.intake.set_job(job.kind, changed)
+        former = self.ledger.intake.set_job(job.kind, changed_job)
         if WORKLOADS[job.kind].makes_groups:
-            self.ledger.intake.set_controller(job.kind, changed, former)
+            self.ledger.intake.set_controller(job.kind, changed_job, former)
         else:
-            self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(changed), Workload))
+            self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(changed_job), Workload))
 
     def _release_complete_jobs(self, keys: Iterable[GroupKey]) -> None:
         """Treat the group of a job as any other gang, as soon as all its pods run."""
@@ -406,10 +406,10 @@ class Simulation(VirtualCluster):
             if (member := self._members.get(uid)) is not None:
                 self._charge(member.pod, -1)
                 self._charge(replace(member.pod, status=PodStatus(phase)), 1)
-            ended = replace(pod, phase=phase, running_since="")
-            self.ledger.pods.put(ended)
-            self._count_end(ended)
-            self._record_end(ended)
+            ended_pod = replace(pod, phase=phase, running_since="")
+            self.ledger.pods.put(ended_pod)
+            self._count_end(ended_pod)
+            self._record_end(ended_pod)
 
     def _count_end(self, pod: PodRecord) -> None:
         """Count an ended pod of a group. A pod without a group is dropped."""

@@ -170,7 +170,7 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
     for row in rows:
         groups[f"{row.namespace}/{row.group}"].append(row)
     arrivals: list[GroupArrival] = []
-    pending = PodStatus("Pending")
+    pending_status = PodStatus("Pending")
     members: list[PodArrival] = []
     for key, group_rows in groups.items():
         at, first, numbers = min(row.arrival for row in group_rows), group_rows[0], count()
@@ -187,11 +187,11 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
             for number in islice(numbers, row.members):
                 name, uid = f"{row.group}-{number}", f"{key}-{number}"
                 pod_meta = Meta(name, row.namespace, uid, annotations=annotations, owner_references=owners)
-                members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending), row.seconds))
-    existing = {queue.metadata.name for queue in queues}
-    missing = [name for name in dict.fromkeys(row.queue for row in rows) if name not in existing]
+                members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending_status), row.seconds))
+    existing_names = {queue.metadata.name for queue in queues}
+    missing_names = [name for name in dict.fromkeys(row.queue for row in rows) if name not in existing_names]
     return VirtualWorkload(
-        queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in missing),
+        queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in missing_names),
         groups=tuple(arrivals),
         members=tuple(members),
     )
