@@ -112,10 +112,10 @@ class KueuePresence(PolledFact):
 class MarkerTrust(PolledFact):
     """Trust in Muster's annotations on PodGroups: whether an admission policy lets only Muster write them.
 
-    A PodGroup has no status subresource. A user who may change a PodGroup may therefore also write that the
-    group has fully run, or which queue admitted the group. An admission policy (manifests/marks.yaml)
-    prevents this. Without the policy, and until the first poll has succeeded, Muster relies only on its own
-    observations since its start.
+    A PodGroup has no status subresource. A user with the right to change a PodGroup can therefore also write
+    that the group has fully run, or which queue admitted the group. An admission policy
+    (manifests/marks.yaml) prevents this. Without the policy, and until the first poll has succeeded, Muster
+    relies only on its own observations since its start.
     """
 
     name = "marks"

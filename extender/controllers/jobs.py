@@ -243,7 +243,7 @@ class JobsController(RecordingController[GroupKey]):
     def _make_podgroup(self, managed: ManagedJob) -> None:
         """Create the PodGroup of a job, unless the job had a PodGroup before and is gone by now.
 
-        The watch may not show the deletion of the job yet. A PodGroup created after the deletion might stay,
+        The watch can be late with the deletion of the job. A PodGroup created after the deletion might stay,
         since nothing collects the dependents of a kind that is gone.
         """
         if managed.job.group in self._jobs_with_podgroup and self._read_job(managed.job) is None:

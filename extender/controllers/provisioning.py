@@ -147,7 +147,7 @@ class ProvisioningQueues:
 class ProvisioningChanges:
     """Groups whose queue has changed its setting for ProvisioningRequests.
 
-    Each controller has its own object.
+    Each controller has its own instance.
     """
 
     def __init__(self, queues: ProvisioningQueues) -> None:

@@ -5,8 +5,8 @@ Each Command is executed once. It is recorded on its job before it is removed:
     Command ──► annotation kube-muster.io/last-command: UID/ACTION/VERSION ──► status of the job
 
 VERSION is the status.version of the job at that time. An action that ends pods raises status.version in the
-write of the new phase. A record with an older version is therefore done, even after a crash between two of
-these writes.
+write of the new phase. If the version in a record is older than that of the job, the action was therefore
+carried out, even if Muster ended between two of these writes.
 """
 
 import threading

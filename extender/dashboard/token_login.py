@@ -1,8 +1,8 @@
 """Authentication for a dashboard in the cluster, by the bearer token of a user that the API server knows.
 
 A proxy in front of Muster sends the token with each request. The login page sends it once, and a cookie
-replaces it. Tokens are kept in memory only. A flood of invalid tokens causes only a few reviews a second, and
-does not delay viewers who logged in recently.
+replaces it. Tokens are stored in memory only. A flood of invalid tokens causes only a few reviews a second,
+and does not delay viewers who logged in recently.
 """
 
 import hashlib

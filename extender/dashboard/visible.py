@@ -3,7 +3,8 @@
 All pages and all JSON get their data from here. A viewer needs the right to list:
 
 - podgroups in a namespace, for its groups. A group's status also names others: groups ahead, holders.
-- queues and nodes, for these.
+- queues, for the queues.
+- nodes, for the nodes.
 - pods in a namespace, for the pods of its groups.
 """
 

@@ -53,7 +53,7 @@ def owner_kinds() -> dict[resources.Resource, str]:
 class OptionalWatches:
     """Watches of kinds that a cluster may lack. Each watch starts once the API server serves its kind.
 
-    If a kind has several watches, the first watch that may be started is enough.
+    If a kind has several watches, the first watch that Muster has the right to start is enough.
     """
 
     def __init__(self, cluster: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
@@ -132,7 +132,8 @@ class Feed:
 
     Args:
         auto_groups: Whether the owners of pods are read.
-        job_kinds: Kinds of jobs that Muster may change where the rights are granted.
+        job_kinds: Kinds of jobs that Muster changes if the rights are granted.
+        quota_sources: Kinds of quotas that Muster makes queues from.
         controller_kinds: Kinds that are only read, since they declare how many of their pods start together.
     """
 

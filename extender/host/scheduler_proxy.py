@@ -30,7 +30,7 @@ _SECRET_RE = re.compile(r"[A-Za-z0-9_-]{43}")
 def write_kubeconfig(folder: str, address: Address) -> str:
     """Write the kubeconfig for a proxy that listens on `address`; return the secret in its path.
 
-    If the file exists, its secret is kept, so that a running scheduler can continue.
+    If the file exists, its secret is used again, so that a running scheduler can continue.
 
     Raises:
         InvalidConfiguration: The file cannot be written.
@@ -61,9 +61,9 @@ def write_kubeconfig(folder: str, address: Address) -> str:
 
 
 def _existing_secret(path: Path) -> str | None:
-    """Return the secret in the existing kubeconfig; None if there is no secret to keep.
+    """Return the secret in the existing kubeconfig; None if the secret must not be used again.
 
-    Muster keeps a secret only if it wrote the file, and no other user could read the file.
+    A secret is used again only if Muster wrote the file, and no other user could read the file.
     """
     try:
         state = path.stat()

@@ -168,7 +168,7 @@ class AdmissionApi(Requests):
         return decoded(answer, AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
-        """Return a queue by a name that a tenant has written, which may be invalid."""
+        """Return a queue. Its name comes from a tenant, and can be invalid."""
         if not may_be_name(name):
             raise NotFound(404, "NotFound", f"{name!r} cannot be the name of a queue")
         return self._get(QUEUES.path(name=name), Queue, timeout)

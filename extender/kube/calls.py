@@ -220,8 +220,8 @@ class ApiClient(Requests):
     def enforces(self, policy: str, timeout: float = 10) -> bool:
         """Return whether the API server enforces an admission policy.
 
-        This is so if the policy exists, is bound for all objects, and denies requests. The right to read the
-        policy is granted together with the policy.
+        An enforced policy exists, is bound for all objects, denies requests, and fails closed. The right to
+        read the policy is granted together with the policy.
         """
         try:
             policy_spec, binding_spec = (

@@ -2,8 +2,8 @@
 
 Requests and answers are raw bytes; errors are the types in errors.py. Redirects are not followed. Only
 requests with outdated credentials are repeated, because only the sender knows whether other requests may be
-sent twice. To avoid such cases, an idle connection is reused only for a short time, and only if the server
-has sent nothing.
+sent twice. The server may close an idle connection at any time. An idle connection is therefore reused only
+for a short time, and only if the server has sent nothing.
 
 Muster writes three times for every pod of a gang. Meanwhile, a filter call has to be answered within
 milliseconds under the same interpreter lock. In the bench case `wire`, a small write with http.client costs

@@ -150,7 +150,7 @@ class Encoding(Protocol[T_co]):
 
 
 def decode_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.Raw) -> Item:
-    """Decode JSON, without the parts that are nested too deeply if there are such parts.
+    """Decode JSON. Parts that are nested too deeply are left out.
 
     Raises:
         UNREADABLE: The JSON is invalid.

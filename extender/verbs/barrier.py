@@ -154,8 +154,8 @@ class Hold:
 class Barrier:
     """Barrier with at most one held call for each pod. Safe to use from any thread.
 
-    `post` gets each call that may be bound, and finishes the call; it must not block. A call and its claim
-    change together under one lock, so a thread that sees a held claim also finds the call.
+    `post` gets each call whose pod is to be bound, and finishes the call; it must not block. A call and its
+    claim change together under one lock, so a thread that sees a held claim also finds the call.
     """
 
     def __init__(

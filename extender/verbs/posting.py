@@ -1,9 +1,9 @@
 """Posting of bindings, in a limited pool of threads.
 
-An interrupted request may have taken effect, so the claim of a pod that may be bound stays. If no watch
-confirms the binding, the pods are read one after the other until each outcome is known. One thread reads
-all these pods. While no API server answers, the claims stay, and no other pod can be bound to the claimed
-capacity.
+An interrupted request can have taken effect. The claim of its pod therefore stays until the outcome is known.
+If no watch confirms the binding, the pods are read one after the other until each outcome is known. One
+thread reads the pods of all such claims. While no API server answers, the claims stay, and no other pod can
+be bound to the claimed capacity.
 """
 
 import threading

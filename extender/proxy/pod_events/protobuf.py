@@ -108,7 +108,7 @@ class ProtobufPods:
 
 
 class _ListWriter:
-    """Writer of a list. Its length comes first, so all items are kept until the end, and then copied once."""
+    """Writer of a list. The length of a list comes first, so all items are copied once, at the end."""
 
     def __init__(self, metadata: bytes) -> None:
         self._pieces: list[bytes] = [_LIST(metadata=metadata).SerializeToString()]

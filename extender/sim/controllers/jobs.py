@@ -135,7 +135,7 @@ def job_status(job: Json, pods: JobPods) -> Json:
     if is_finished(job):
         return status
     counts = {"active": len(pods.active_pods), "succeeded": pods.succeeded_count, "failed": pods.failed_count}
-    for name, number in counts.items():  # a count of 0 is left out, except that of ready pods
+    for name, number in counts.items():  # a count of 0 is left out, except the count of ready pods
         status.pop(name, None)
         status |= {name: number} if number else {}
     status["ready"] = count_ready(pods.active_pods)

@@ -99,7 +99,10 @@ class Unschedulable(Exception):
 
 
 class Scheduler:
-    """Scheduler. Pods of the profiles in `extended` go to the extender, pods of those in `plain` do not."""
+    """Scheduler of the pods of several profiles.
+
+    It calls the extender for pods of the profiles in `extended`, but not for pods of the profiles in `plain`.
+    """
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     def make_nodes(self) -> VirtualWorkload:
         """Return nodes as `muster run` makes them.
 
-        If all pods are generated, there are as many nodes as suit them.
+        A workload of only generated pods gets larger and more nodes.
         """
         node_count = self.synthetic // _PODS_PER_NODE + self.synthetic_jobs // _JOBS_PER_NODE
         is_synthetic = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces

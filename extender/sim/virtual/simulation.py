@@ -255,7 +255,10 @@ class Simulation(VirtualCluster):
         return bool(unsuspended)
 
     def _suspend_refused_jobs(self) -> bool:
-        """Record refusals of pods, and suspend jobs that failed to start. Return whether there were any."""
+        """Record refusals of pods, and suspend jobs that failed to start.
+
+        Return whether a refusal was recorded or a job was suspended.
+        """
         has_changed = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)
@@ -301,7 +304,7 @@ class Simulation(VirtualCluster):
             self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(changed_job), Workload))
 
     def _release_complete_jobs(self, keys: Iterable[GroupKey]) -> None:
-        """Treat the group of a job as any other gang, as soon as all its pods run."""
+        """Drop the jobs whose pods all run. Their groups then count as any other gang."""
         for key in self._starting_jobs.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             existing = [pod for pod in pods if not pod.is_expected and pod.phase not in ENDED_PHASES]

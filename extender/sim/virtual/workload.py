@@ -59,7 +59,7 @@ class JobArrival(NamedTuple):
 
     Attributes:
         pods: The job's pods after a full start.
-        runtime: The runtime with its templates, if the job has none itself.
+        runtime: The runtime with its templates, if the job has no templates itself.
     """
 
     object: Json
