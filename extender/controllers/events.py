@@ -87,7 +87,7 @@ class EventRecorder:
         self._clock = clock
         self._lock = threading.Lock()
         self._events: TTLCache[tuple[str, str, str], _Event] = TTLCache(_MAX_EVENTS, _CACHE_SECONDS, clock)
-        self._budgets: TTLCache[str, TokenBucket] = TTLCache(_MAX_EVENTS, _CACHE_SECONDS, clock)
+        self._object_budgets: TTLCache[str, TokenBucket] = TTLCache(_MAX_EVENTS, _CACHE_SECONDS, clock)
         self._budget = TokenBucket(_RATE, _BURST, clock())
 
     def has_capacity(self, event_count: int = 1) -> bool:
@@ -112,7 +112,7 @@ class EventRecorder:
         with self._lock:
             now = self._clock()
             fresh_budget = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
-            object_budget = self._budgets.setdefault(_identity(about), fresh_budget)
+            object_budget = self._object_budgets.setdefault(_identity(about), fresh_budget)
             if not (self._budget.tokens_at(now) >= 1 and object_budget.take(now) and self._budget.take(now)):
                 metrics.events.labels("dropped").inc()
                 return

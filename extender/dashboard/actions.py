@@ -110,12 +110,12 @@ def _group_target(source: Source, namespace: str, name: str, kind: str) -> Actio
     owner_name = f"{kind}/{name}" if kind else name
     groups = [group for group in source.overview().groups if group.namespace == namespace]
     candidates = [group for group in groups if (group.called == owner_name if kind else group.name == name)]
-    newest = max(candidates, key=lambda group: (group.verdict != "Ended", group.created), default=None)
+    newest_group = max(candidates, key=lambda group: (group.verdict != "Ended", group.created), default=None)
     address: dict[str, Any] = {"namespace": namespace, "name": name} | ({"kind": kind} if kind else {})
     page = url_for("pages.group", **address)
-    owned_name = newest.name if newest else ""
-    name_for_users = f"{owner_name} in namespace {namespace}" if kind else f"group {namespace}/{name}"
-    return ActionTarget(POD_GROUPS, namespace, owned_name if kind else name, page, name_for_users, newest)
+    group_name = newest_group.name if newest_group else ""
+    display_name = f"{owner_name} in namespace {namespace}" if kind else f"group {namespace}/{name}"
+    return ActionTarget(POD_GROUPS, namespace, group_name if kind else name, page, display_name, newest_group)
 
 
 def _check_right(verb: str, target: ActionTarget, viewer: Viewer) -> None:

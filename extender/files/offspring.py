@@ -115,8 +115,8 @@ def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
     times |= {} if deadline is None else {DEADLINE_KEY: str(deadline)}
     for child in children:
         if child["kind"] == "Job":  # an operator would set the restart policy
-            pod = value_at(child, ("spec", "template", "spec"))
-            (pod or {}).setdefault("restartPolicy", "OnFailure")
+            pod_spec = value_at(child, ("spec", "template", "spec"))
+            (pod_spec or {}).setdefault("restartPolicy", "OnFailure")
         own_annotations = child["metadata"].get("annotations") or {}
         yield {**child, "metadata": {**child["metadata"], "annotations": times | own_annotations}}
 

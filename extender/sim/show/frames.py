@@ -312,15 +312,15 @@ def _node_suggestions(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str
     """Yield commands that repeat the run with other nodes, each with its purpose."""
     if rerun.has_own_nodes:
         return
-    nodes = len(cluster.report.nodes)
+    node_count = len(cluster.report.nodes)
     lacking = [gang.title for gang in cluster.gangs if gang.waits and gang.group.reason in _MORE_NODES_HELP]
     if lacking:
-        yield f"{rerun.command} --nodes {nodes + 2}", f"capacity for {listed(lacking, 3)}?"
+        yield f"{rerun.command} --nodes {node_count + 2}", f"capacity for {listed(lacking, 3)}?"
     never_fitting = [gang.group.message for gang in cluster.gangs if gang.group.reason == Reason.NEVER_FITS]
     waits = (pod.wait_reason for pod in cluster.single_pods)
     never_fitting += [wait.detail for wait in waits if wait.reason == Reason.NEVER_FITS]
     has_gpu = any(GPU in node.allocatable for node in cluster.report.nodes)
     if not has_gpu and any(GPU in detail for detail in never_fitting):
         yield f"{rerun.command} --node-gpu 8", f"nodes with {GPU}"
-    elif cluster.everything_started and nodes > 1:
-        yield f"{rerun.command} --nodes {nodes - 1}", "the same with less capacity"
+    elif cluster.everything_started and node_count > 1:
+        yield f"{rerun.command} --nodes {node_count - 1}", "the same with less capacity"
