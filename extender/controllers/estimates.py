@@ -67,7 +67,7 @@ class _PublishedEstimate(msgspec.Struct, frozen=True):
 class Estimates(Poller):
     """Thread that computes and publishes estimates of start times.
 
-    `cpu` returns the CPU seconds that the calling thread has used. Listeners get the key of each
+    `read_cpu` returns the CPU seconds that the calling thread has used. Listeners get the key of each
     group whose published estimate has changed.
     """
 
@@ -76,10 +76,10 @@ class Estimates(Poller):
         ledger: Ledger,
         leads: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
-        cpu: Callable[[], float] = time.thread_time,
+        read_cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         super().__init__("estimates", _IDLE_PERIOD, self.compute_slice)
-        self._ledger, self._leads, self._clock, self._read_cpu_seconds = ledger, leads, clock, cpu
+        self._ledger, self._leads, self._clock, self._read_cpu = ledger, leads, clock, read_cpu
         self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
         self._lock = threading.Lock()
@@ -143,16 +143,16 @@ class Estimates(Poller):
             return _IDLE_PERIOD
         if self._forecast is None and not self._begin():
             return _IDLE_PERIOD
-        started_at, cycle_count, forecast = self._read_cpu_seconds(), 0, self._forecast
+        started_at, cycle_count, forecast = self._read_cpu(), 0, self._forecast
         self._forecast = None  # if the forecast raises an exception, it is not continued
-        while forecast is not None and self._read_cpu_seconds() - started_at < _SLICE_SECONDS:
+        while forecast is not None and self._read_cpu() - started_at < _SLICE_SECONDS:
             try:
                 next(forecast)
                 cycle_count += 1
             except StopIteration as end:
                 forecast = None
                 self._publish(end.value)
-        self._forecast, worked_seconds = forecast, self._read_cpu_seconds() - started_at
+        self._forecast, worked_seconds = forecast, self._read_cpu() - started_at
         self._cycle_seconds += (worked_seconds / max(cycle_count, 1) - self._cycle_seconds) / 10.0
         return self._rest_after(worked_seconds)
 

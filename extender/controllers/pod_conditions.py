@@ -39,13 +39,13 @@ class PodConditionsController(PacedController[GroupKey]):
         context: ControllerContext,
         policy: ConditionPolicy,
         queues: ProvisioningQueues,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        read_time: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(context)
         self._policy = policy
         self._queues = queues
         self._queue_changes = ProvisioningChanges(queues)
-        self._read_time = now
+        self._read_time = read_time
 
     def prepare(self) -> None:
         super().prepare()

@@ -146,7 +146,7 @@ class HistoryPage:
             finally:
                 self._report_lock.release()
 
-        return self._renderer.derived(self._cache_key(visible, by, since), make)
+        return self._renderer.derive(self._cache_key(visible, by, since), make)
 
     def _cache_key(self, visible: VisibleOverview, by: By, since: str) -> Hashable:
         """Return the cache key of a report.

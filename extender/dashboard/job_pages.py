@@ -123,7 +123,7 @@ class JobIndex:
 
 
 def job_index(renderer: Renderer, visible: VisibleOverview) -> JobIndex:
-    return renderer.derived(("job index", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
+    return renderer.derive(("job index", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
 
 
 def detail_of(wait: WaitSummary) -> str:

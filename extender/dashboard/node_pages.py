@@ -51,11 +51,11 @@ class NodePages:
         )
         topologies = visible.overview.topologies if nodes else ()
         trees_key = ("topologies", visible.state("nodes", "topologies"))
-        trees = self._renderer.derived(trees_key, lambda: _trees(topologies, nodes))
+        trees = self._renderer.derive(trees_key, lambda: _trees(topologies, nodes))
         key = ("pools", visible.state("nodes"), chosen_group)
         rows = page(listed_nodes, NODES, request.args, _MAX_ROWS)
         return {
-            "pools": self._renderer.derived(key, lambda: _pools(nodes, chosen_group)),
+            "pools": self._renderer.derive(key, lambda: _pools(nodes, chosen_group)),
             "trees": [_searched_tree(*tree, request.args) for tree in trees],
             "page": rows,
             "columns": NODES,

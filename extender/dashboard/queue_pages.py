@@ -62,8 +62,8 @@ class QueuePages:
     def _queues(self, visible: VisibleOverview) -> Mapping[str, Any]:
         queues = visible.overview.queues
         key = ("capacity", visible.state("nodes", "groups"))
-        capacity = self._renderer.derived(key, visible.capacity)
-        scale = self._renderer.derived(("scales", visible.state("queues")), lambda: scales_of(queues))
+        capacity = self._renderer.derive(key, visible.capacity)
+        scale = self._renderer.derive(("scales", visible.state("queues")), lambda: scales_of(queues))
         listed_queues = matching_rows(queues, request.args, lambda queue: queue.name)
         rows = page(listed_queues, QUEUES, request.args, _MAX_ROWS)
         return {

@@ -174,7 +174,7 @@ class Renderer:
         """
         return self.overviews.visible_overview(g.viewer)
 
-    def derived(self, key: Hashable, make: Callable[[], T]) -> T:
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return a value that several pages derive from the same state.
 
         It is the cached value, else the result of `make`.

@@ -161,7 +161,7 @@ def _value_faults(file: str, node: yaml.Node, value: Any, form: Form, path: str)
         if not form.is_allowed(value):
             quoted_hint = form.quoted_hint(value)
             allowed = f"must be {form.allowed_values}{f'; {quoted_hint}' if quoted_hint else ''}"
-            yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: {allowed}"
+            yield f"{where(file, node)}: {path}: invalid value {_shorten(value)}: {allowed}"
     elif isinstance(form, dict):
         yield from _object_faults(file, node, value, form, path)
     elif isinstance(node, yaml.SequenceNode):
@@ -170,13 +170,13 @@ def _value_faults(file: str, node: yaml.Node, value: Any, form: Form, path: str)
                 yield f"{where(file, item)}: {path}[{number}]: empty; every item of a list has a value"
             yield from _value_faults(file, item, part, form[0], f"{path}[{number}]")
     else:
-        yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: must be a list"
+        yield f"{where(file, node)}: {path}: invalid value {_shorten(value)}: must be a list"
 
 
 def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form], path: str) -> Iterator[str]:
     """Yield the faults of an object: unknown, invalid and missing fields."""
     if not isinstance(node, yaml.MappingNode):
-        yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: must be an object"
+        yield f"{where(file, node)}: {path}: invalid value {_shorten(value)}: must be an object"
         return
     for key, part in node.value:
         name = key.value
@@ -194,7 +194,7 @@ def _below(path: str, name: Any) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def _shortened(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 
 from extender import __version__
 from extender.kube.endpoint import ApiEndpoint, find_endpoint
-from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, refused
+from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, parse_refusal
 
 _DIAL_TIMEOUT = 5.0
 _MAX_IDLE_SECONDS = 60.0  # seconds; the API server closes idle connections after 90
@@ -373,7 +373,7 @@ class Stream:
 def _refusal(stream: Stream) -> Refused:
     """Return the error that a refusing answer describes."""
     with stream:
-        return refused(stream.read(), stream.status, stream.headers.get("retry-after", ""))
+        return parse_refusal(stream.read(), stream.status, stream.headers.get("retry-after", ""))
 
 
 def _number(text: str, base: int) -> int:

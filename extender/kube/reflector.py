@@ -24,7 +24,7 @@ import structlog
 
 from extender.kube.connection import JSON, Connection, QueryParams, Stream
 from extender.kube.decoding import FIRST_LIMIT, Decoders, Encoding, NamedObject, Undecodable, next_page_size
-from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
+from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, parse_refusal
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
 
@@ -338,7 +338,7 @@ class Reflector(Generic[T]):
             encoding = self._encoding_of(stream)
             for change in encoding.events(stream):
                 if change.type == "ERROR":
-                    raise refused(bytes(change.object))
+                    raise parse_refusal(bytes(change.object))
                 exists = change.type in ("ADDED", "MODIFIED")
                 item = encoding.object(change.object) if exists else None
                 meta = item.metadata if item else encoding.identity(change.object)

@@ -38,7 +38,7 @@ class Requests:
         self._connection = connection
 
     def _get(self, path: str, kind: type[T], timeout: float = 10, query: QueryParams | None = None) -> T:
-        return decoded(self._connection.request("GET", path, query=query, timeout=timeout), kind, path)
+        return decode(self._connection.request("GET", path, query=query, timeout=timeout), kind, path)
 
     def _post(self, path: str, body: Json, timeout: float = 10, query: QueryParams | None = None) -> bytes:
         return self._connection.request("POST", path, body=_encode(body), query=query, timeout=timeout)
@@ -76,7 +76,7 @@ class Requests:
         self._connection.request("DELETE", path, body=body, timeout=timeout)
 
 
-def decoded(body: bytes, kind: type[T], title: str) -> T:
+def decode(body: bytes, kind: type[T], title: str) -> T:
     """Return the object in an answer. `title` names the answer in errors. Decoders are cached.
 
     Raises:
@@ -101,14 +101,14 @@ class Editor(Requests):
 
     def create(self, resource: Resource, namespace: str, obj: Json, dry_run: bool = False) -> Json:
         path = resource.path(namespace)
-        return decoded(self._post(path, obj, _TIMEOUT, self._query(dry_run)), Json, path)
+        return decode(self._post(path, obj, _TIMEOUT, self._query(dry_run)), Json, path)
 
     def patch(
         self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], dry_run: bool = False
     ) -> Json:
         """Merge `patch` into an object. A null removes a field."""
         path = resource.path(namespace, name)
-        return decoded(self._patch(path, patch, _TIMEOUT, query=self._query(dry_run)), Json, path)
+        return decode(self._patch(path, patch, _TIMEOUT, query=self._query(dry_run)), Json, path)
 
     def change_queue(self, name: str, spec: Mapping[str, Any], dry_run: bool = False) -> Json:
         """Merge `spec` into the spec of a queue.
@@ -164,7 +164,7 @@ class Editor(Requests):
 
         The API server does not store reviews.
         """
-        return decoded(self._post(path, obj, _TIMEOUT), Json, path)
+        return decode(self._post(path, obj, _TIMEOUT), Json, path)
 
     @staticmethod
     def _query(dry_run: bool) -> dict[str, str]:

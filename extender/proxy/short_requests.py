@@ -244,7 +244,7 @@ class RequestConnections:
                 return
             task = asyncio.create_task(self._open())
             self._dial_tasks.add(task)
-            task.add_done_callback(self._on_dialled)
+            task.add_done_callback(self._on_dial_ended)
 
     async def _open(self) -> None:
         """Open a connection for a waiting request. After an error, all waiting requests fail."""
@@ -260,6 +260,6 @@ class RequestConnections:
             self._opened.append(connection)
             self._give_to_waiting(connection)
 
-    def _on_dialled(self, task: "asyncio.Task[None]") -> None:
+    def _on_dial_ended(self, task: "asyncio.Task[None]") -> None:
         self._dial_tasks.discard(task)
         self._dial()

@@ -182,7 +182,7 @@ class LoopWorker(Worker):
         super().init_process()
 
     def run(self) -> None:
-        """Serve until a signal to stop, and then until the last answers are sent or GRACE is over."""
+        """Serve until a signal to stop, and then until all answers are sent or the grace period ends."""
         self._loop.run_until_complete(self._serve())
 
     def end(self) -> None:

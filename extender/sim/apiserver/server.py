@@ -28,7 +28,7 @@ from extender.sim.apiserver.routes import Watch, answer, encode
 from extender.sim.apiserver.tables import accepts_table, table
 
 
-def decoded(raw: bytes, content_type: str) -> Any:
+def parse_body(raw: bytes, content_type: str) -> Any:
     """Return the object in a body.
 
     Raises:
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
         target = target_of(path)  # precedes the body, so that an unknown kind is reported first
-        request = Request(self.command, target, query, form, decoded(raw, form) if raw else None, agent)
+        request = Request(self.command, target, query, form, parse_body(raw, form) if raw else None, agent)
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
         code, obj = answer(self.server.service, request)

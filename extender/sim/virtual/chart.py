@@ -142,7 +142,7 @@ def _capacity_shapes(scene: Scene, top: float) -> Iterator[str]:
     heading = f"{scene.resource} of the cluster"
     if len(scene.bars) <= _MAX_BARS:
         yield from panel.frame(f"{heading}: each bar is a gang, as high as its usage")
-        yield from _packed(panel, scene)
+        yield from _packed_bars(panel, scene)
     else:
         yield from panel.frame(f"{heading}: usage of the gangs of each queue")
         changes = defaultdict[str, list[Change]](list)
@@ -180,7 +180,7 @@ def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) ->
         yield svg.box(panel.x(instant) - 1.5, top, 3, height, EVICTED, title)
 
 
-def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
+def _packed_bars(panel: Panel, scene: Scene) -> Iterator[str]:
     """Yield the packed bars. If there are many, they become one shape for each queue, without tooltips."""
     pieces = [*pack(scene.bars, scene.capacity)]
     if len(pieces) <= _MAX_TITLES:
@@ -261,7 +261,7 @@ def pack(bars: Iterable[Bar], capacity: int) -> Iterator[Piece]:
     tie_breakers = count()
     for bar in sorted(bars, key=lambda bar: (bar.start, -bar.amount)):
         while running_bars and running_bars[0][0] <= bar.start:
-            gaps = _joined(gaps + heappop(running_bars)[-1])
+            gaps = _join(gaps + heappop(running_bars)[-1])
         filled_gaps, gaps = _take(gaps, bar.amount)
         heappush(running_bars, (bar.end, next(tie_breakers), filled_gaps))
         yield from (Piece(bar, low, high) for low, high in filled_gaps)
@@ -285,7 +285,7 @@ def _height(gap: Gap) -> int:
     return gap[1] - gap[0]
 
 
-def _joined(gaps: list[Gap]) -> list[Gap]:
+def _join(gaps: list[Gap]) -> list[Gap]:
     """Return the gaps in ascending order. Adjacent gaps become one gap."""
     joined: list[Gap] = []
     for low, high in sorted(gaps):
