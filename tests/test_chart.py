@@ -36,7 +36,7 @@ def used_values() -> set[str]:
 
 
 def test_every_made_file_is_what_its_manifest_makes_it() -> None:
-    assert chart.differing() == [], "run: make chart"
+    assert chart.differing_files() == [], "run: make chart"
 
 
 def test_a_manifest_that_lost_a_place_for_a_value_is_reported() -> None:

@@ -169,7 +169,7 @@ def differing(files: Files, server: Server) -> list[str]:
 
 def test_a_release_that_agrees_has_no_differences(server: Server, files: Files) -> None:
     assert differing(files, server) == []
-    at_url = list(check_release.published(files, server.named))
+    at_url = list(check_release.published_facts(files, server.named))
     assert len(at_url) == len(files)
     assert all(each.found == each.expected for each in at_url)
 
@@ -339,7 +339,9 @@ def test_the_configuration_of_the_chart_has_this_version(server: Server, files: 
 def test_files_at_the_url_are_those_of_dist(server: Server, files: Files) -> None:
     server.contents[f"/v1/{packages.KREW}"] = b"another"
     del server.contents[f"/v1/{packages.WHEEL}"]
-    found = [each for each in check_release.published(files, server.named) if each.found != each.expected]
+    found = [
+        each for each in check_release.published_facts(files, server.named) if each.found != each.expected
+    ]
     assert [(each.where.rpartition("/")[2], each.field) for each in found] == [
         (packages.KREW, "digest"),
         (packages.WHEEL, "content"),

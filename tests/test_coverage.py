@@ -1,10 +1,10 @@
-"""The floors of coverage: what is below one is named."""
+"""The floors of coverage: an area below its floor is named."""
 
 from itertools import product
 from typing import Any
 
 from tests.rows import each_of
-from tools.coverage import FLOORS, Reached, below, reached
+from tools.coverage import FLOORS, Coverage, areas_below_floor, coverage_of
 
 
 def report(**covered: tuple[int, int]) -> dict[str, Any]:
@@ -27,11 +27,13 @@ def report(**covered: tuple[int, int]) -> dict[str, Any]:
 
 def test_the_files_of_an_area_count_together() -> None:
     result = report(domain__model__pods=(100, 50), domain__queues__tree=(80, 30), view__relay=(0, 0))
-    assert reached(result, "extender/domain") == Reached(90.0, 80.0)
+    assert coverage_of(result, "extender/domain") == Coverage(90.0, 80.0)
 
 
 @each_of(*product(FLOORS, [(99, 0), (0, 49)]))
 def test_less_of_lines_or_of_branches_is_below_the_floor(area: str, less: tuple[int, int]) -> None:
     whole = {f"{name.removeprefix('extender/')}__file": (100, 50) for name in FLOORS}
-    assert not list(below(report(**whole)))
-    assert list(below(report(**{**whole, f"{area.removeprefix('extender/')}__file": less}))) == [area]
+    assert not list(areas_below_floor(report(**whole)))
+    assert list(areas_below_floor(report(**{**whole, f"{area.removeprefix('extender/')}__file": less}))) == [
+        area
+    ]

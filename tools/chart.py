@@ -68,7 +68,7 @@ def template(source: str, text: str) -> str:
         text = text.replace(old, new)
     text = _with_common_changes(text)
     if "\nkind: CustomResourceDefinition\n" in text:
-        text = _retained_on_uninstall(text)
+        text = _with_retention(text)
     return _with_condition(f"manifests/{source}", _condition(source), text)
 
 
@@ -88,7 +88,7 @@ def _condition(source: str) -> str:
     return f"and ({inherited}) ({own})" if own and inherited else own or inherited
 
 
-def _retained_on_uninstall(text: str) -> str:
+def _with_retention(text: str) -> str:
     """Return the CRD with an annotation, so that `helm uninstall` deletes neither the CRD nor its objects."""
     with_annotations = "metadata:\n  annotations:\n"
     head = with_annotations if with_annotations in text else "metadata:\n"
@@ -122,7 +122,7 @@ def current_files() -> Files:
     return {path.relative_to(CHART): path.read_text() for path in paths}
 
 
-def differing() -> list[Path]:
+def differing_files() -> list[Path]:
     generated, current = generated_files(), current_files()
     return sorted(
         path for path in generated.keys() | current.keys() if generated.get(path) != current.get(path)
@@ -139,9 +139,9 @@ def write() -> None:
 
 
 def check() -> int:
-    for path in differing():
+    for path in differing_files():
         sys.stderr.write(f"install/chart/{path} is not what its manifest makes it; run: make chart\n")
-    return 1 if differing() else 0
+    return 1 if differing_files() else 0
 
 
 COMMANDS: dict[tuple[str, ...], Callable[[], int | None]] = {(): write, ("--check",): check}

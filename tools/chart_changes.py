@@ -49,7 +49,7 @@ EVERYWHERE: tuple[Change, ...] = (
     ),
 )
 
-NAMES = (
+SCHEDULER_NAMES = (
     "            - --scheduler-name=muster\n            - --scheduler-name=volcano\n",
     "            {{- range .Values.schedulerNames }}\n"
     "            - --scheduler-name={{ . }}\n"
@@ -65,22 +65,22 @@ IMAGE = (
     'image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"\n'
     "          imagePullPolicy: {{ .Values.image.pullPolicy }}\n",
 )
-PULLING = (
+PULL_SECRETS = (
     "      enableServiceLinks: false\n",
     "      enableServiceLinks: false\n"
     "      {{- with .Values.imagePullSecrets }}\n"
     "      imagePullSecrets: {{- toYaml . | nindent 8 }}\n"
     "      {{- end }}\n",
 )
-CAPACITY = (
+RESOURCES = (
     "            requests: {cpu: 500m, memory: 512Mi}\n            limits: {memory: 2Gi}\n",
     "            {{- toYaml .Values.resources | nindent 12 }}\n",
 )
-OURS = (
+OWN_SCHEDULERS = (
     "object.spec.schedulerName in ['muster', 'volcano']",
     "object.spec.schedulerName in ['{{ join \"', '\" .Values.schedulerNames }}']",
 )
-OURS_ANYWHERE = (
+OWN_SCHEDULERS_ANYWHERE = (
     "in ['muster', 'volcano']",
     "in ['{{ join \"', '\" .Values.schedulerNames }}']",
 )
@@ -136,7 +136,7 @@ VOLUME = (
     "          secret: {secretName: {{ .Values.dashboard.secretName }}, optional: true}\n"
     "        {{- end }}\n",
 )
-INJECTED = (
+CA_INJECTION = (
     "metadata:\n  name: kube-muster",
     "metadata:\n"
     "  {{- if .Values.certManager.enabled }}\n"
@@ -156,13 +156,13 @@ OWN_SECRET_END = (
     "  name: kube-muster-webhook-certificate\nsubjects:\n"
     "  - {kind: ServiceAccount, name: muster, namespace: kube-muster}\n{{- end }}\n",
 )
-POD = (
-    NAMES,
+POD_CHANGES = (
+    SCHEDULER_NAMES,
     WEBHOOKS,
     FLAGS,
     IMAGE,
-    PULLING,
-    CAPACITY,
+    PULL_SECRETS,
+    RESOURCES,
     CERTIFICATES,
     VOLCANO_JOBS,
     DASHBOARD_SETTINGS,
@@ -170,7 +170,7 @@ POD = (
     VOLUME,
 )
 # A Prometheus can be configured to select only objects with certain labels.
-LABELLED = (
+MONITORING_LABELS = (
     "    app.kubernetes.io/part-of: kube-muster\n",
     "    app.kubernetes.io/part-of: kube-muster\n"
     "    {{- with .Values.monitoring.labels }}\n    {{- toYaml . | nindent 4 }}\n    {{- end }}\n",
@@ -195,7 +195,7 @@ TLS_VOLUME = (
     "        {{- end }}\n",
 )
 # In the host's network, the metrics port listens on loopback, unless Prometheus scrapes it.
-REACHED = (
+METRICS_ADDRESS = (
     'value: "127.0.0.1:8282"',
     'value: "{{ if .Values.monitoring.enabled }}0.0.0.0{{ else }}127.0.0.1{{ end }}:8282"',
 )
@@ -287,25 +287,25 @@ CHANGES: dict[str, tuple[Change, ...]] = {
     "adoption/admission-policy.yaml": (
         ("schedulerName: 'muster'", "schedulerName: '{{ first .Values.schedulerNames }}'"),
     ),
-    "gates/admission-policy.yaml": (OURS,),
-    "default-scheduler/admission-policy.yaml": (OURS,),
-    "default-scheduler/daemonset.yaml": (*POD, REACHED, TLS_FOLDER, TLS_MOUNT, TLS_VOLUME),
-    "validation-policy.yaml": (OURS_ANYWHERE,),
+    "gates/admission-policy.yaml": (OWN_SCHEDULERS,),
+    "default-scheduler/admission-policy.yaml": (OWN_SCHEDULERS,),
+    "default-scheduler/daemonset.yaml": (*POD_CHANGES, METRICS_ADDRESS, TLS_FOLDER, TLS_MOUNT, TLS_VOLUME),
+    "validation-policy.yaml": (OWN_SCHEDULERS_ANYWHERE,),
     "account.yaml": (ACCOUNT,),
     "quota/policy.yaml": (ACCOUNT,),
     "sidecar/network-policy.yaml": (CALLERS, SCRAPERS),
-    "webhooks/mutating.yaml": (INJECTED,),
+    "webhooks/mutating.yaml": (CA_INJECTION,),
     "webhooks/rbac.yaml": (OWN_SECRET, OWN_SECRET_END),
-    "webhooks/validating.yaml": (INJECTED, OURS_ANYWHERE),
-    "older-kubernetes/pod-webhook.yaml": (INJECTED, OURS_ANYWHERE),
+    "webhooks/validating.yaml": (CA_INJECTION, OWN_SCHEDULERS_ANYWHERE),
+    "older-kubernetes/pod-webhook.yaml": (CA_INJECTION, OWN_SCHEDULERS_ANYWHERE),
     "cert-manager/certificate.yaml": (
         ("muster-webhook.kube-muster.svc", "muster-webhook.{{ .Release.Namespace }}.svc"),
     ),
     "history/volume.yaml": (HISTORY_VOLUME,),
-    "monitoring/alerts.yaml": (LABELLED,),
-    "monitoring/service-monitor.yaml": (LABELLED,),
+    "monitoring/alerts.yaml": (MONITORING_LABELS,),
+    "monitoring/service-monitor.yaml": (MONITORING_LABELS,),
     "sidecar/deployment.yaml": (
-        *POD,
+        *POD_CHANGES,
         *(VIEW_SETTINGS, VIEW_MOUNT, VIEW_CONFIG, VIEW_READ, VIEW_VOLUME),
         *HISTORY,
         (

@@ -71,7 +71,7 @@ def facts(files: Files, own_addresses: Addresses) -> Facts:
     yield from _read(f"{own_addresses.image}:{__version__}", _image(files, own_addresses))
 
 
-def published(files: Files, own_addresses: Addresses) -> Facts:
+def published_facts(files: Files, own_addresses: Addresses) -> Facts:
     """Yield the facts of the files at the URL."""
     for name in sorted(FILES):
         address = f"{own_addresses.url}/{name}"
@@ -204,15 +204,15 @@ def _shown(value: object) -> str:
     return json.dumps(value) if isinstance(value, list) else str(value)
 
 
-def check(folder: Path, own_addresses: Addresses, at_url: bool = False) -> int:
+def check(folder: Path, own_addresses: Addresses, checks_url: bool = False) -> int:
     """Print the facts that differ from the expected values; return the exit code.
 
-    `at_url` says whether the published files are checked, too.
+    `checks_url` says whether the published files are checked, too.
     """
     files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     all_facts = list(facts(files, own_addresses))
-    if at_url and files.keys() >= FILES:
-        all_facts += published(files, own_addresses)
+    if checks_url and files.keys() >= FILES:
+        all_facts += published_facts(files, own_addresses)
     unexpected = [fact for fact in all_facts if fact.found != fact.expected]
     sys.stderr.write("".join(f"error: {fact}\n" for fact in unexpected))
     as_expected = len(all_facts) - len(unexpected)

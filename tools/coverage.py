@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Reached:
+class Coverage:
     """Covered share of lines and of branches, in percent."""
 
     lines: float
@@ -28,14 +28,14 @@ class Reached:
 
 
 FLOORS = {
-    "extender/domain": Reached(95.5, 90.5),
-    "extender/ports": Reached(92.5, 81.5),
-    "extender/proxy": Reached(97.0, 91.5),
-    "extender/verbs": Reached(98.0, 96.5),
+    "extender/domain": Coverage(95.5, 90.5),
+    "extender/ports": Coverage(92.5, 81.5),
+    "extender/proxy": Coverage(97.0, 91.5),
+    "extender/verbs": Coverage(98.0, 96.5),
 }
 
 
-def reached(report: Json, area: str) -> Reached:
+def coverage_of(report: Json, area: str) -> Coverage:
     """Return the covered share of lines and branches, over all files below a folder."""
     summaries = [file["summary"] for path, file in report["files"].items() if path.startswith(f"{area}/")]
 
@@ -44,13 +44,13 @@ def reached(report: Json, area: str) -> Reached:
         total: int = sum(summary[total_field] for summary in summaries)
         return 100.0 * covered / total
 
-    return Reached(share("covered_lines", "num_statements"), share("covered_branches", "num_branches"))
+    return Coverage(share("covered_lines", "num_statements"), share("covered_branches", "num_branches"))
 
 
-def below(report: Json) -> Iterator[str]:
+def areas_below_floor(report: Json) -> Iterator[str]:
     """Yield the areas that are below their floors."""
     for area, floor in FLOORS.items():
-        share = reached(report, area)
+        share = coverage_of(report, area)
         if share.lines < floor.lines or share.branches < floor.branches:
             yield area
 
@@ -58,8 +58,8 @@ def below(report: Json) -> Iterator[str]:
 def main() -> int:
     report = json.loads(Path(sys.argv[1]).read_text())
     for area, floor in FLOORS.items():
-        sys.stdout.write(f"{area:<16} {reached(report, area)}   (at least {floor})\n")
-    low = list(below(report))
+        sys.stdout.write(f"{area:<16} {coverage_of(report, area)}   (at least {floor})\n")
+    low = list(areas_below_floor(report))
     if low:
         sys.stderr.write(f"error: below the floor of tools/coverage.py: {', '.join(low)}\n")
     return 1 if low else 0

@@ -74,11 +74,11 @@ def _pip(folder: Path) -> list[str]:
 
 def install(folder: Path, package: str, installer: str) -> int:
     """Install a package; return the exit code of the last installer that ran."""
-    if installer == "uv" and _get_uv(folder) and _by_uv(folder, package) == 0:
+    if installer == "uv" and _get_uv(folder) and _install_by_uv(folder, package) == 0:
         return 0
     if installer == "uv":
         _show("uv is not available here or failed; pip installs instead, which takes longer")
-    return _by_pip(folder, package)
+    return _install_by_pip(folder, package)
 
 
 def _get_uv(folder: Path) -> bool:
@@ -88,19 +88,19 @@ def _get_uv(folder: Path) -> bool:
     return _run([*_pip(folder), *arguments]) == 0
 
 
-def _by_uv(folder: Path, package: str) -> int:
+def _install_by_uv(folder: Path, package: str) -> int:
     config = subprocess.run([*_pip(folder), "config", "list"], capture_output=True, text=True, check=False)
     target = ["--python", str(folder / "bin" / "python"), *CONSTRAINT_FLAGS, "--editable", package]
-    command = [str(folder / "bin" / "uv"), "pip", "install", *_quietly(), *target]
+    command = [str(folder / "bin" / "uv"), "pip", "install", *_quiet_flags(), *target]
     return _run(command, {**settings(config.stdout), **os.environ})
 
 
-def _by_pip(folder: Path, package: str) -> int:
-    options = [*_quietly(), "--no-compile", *CONSTRAINT_FLAGS, "--editable", package]
+def _install_by_pip(folder: Path, package: str) -> int:
+    options = [*_quiet_flags(), "--no-compile", *CONSTRAINT_FLAGS, "--editable", package]
     return _run([*_pip(folder), "install", *options])
 
 
-def _quietly() -> list[str]:
+def _quiet_flags() -> list[str]:
     """Return the flags that hide progress outside terminals."""
     return [] if sys.stderr.isatty() else ["--quiet"]
 

@@ -96,10 +96,10 @@ def _why_unusable(name: str) -> str:
     return _fault([name, "info"], ANSWER_TIMEOUT)
 
 
-def _fault(command: list[str], longest: float) -> str:
+def _fault(command: list[str], timeout: float) -> str:
     """Return the last line of a command's error output; empty if the command succeeded."""
     try:
-        completed = subprocess.run(command, capture_output=True, text=True, timeout=longest, check=False)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if completed.returncode == 0:

@@ -83,8 +83,8 @@ def image(text: str) -> Image:
     return Image(match[1], match[2] or "", match[3] or "")
 
 
-def overlay(manifest: Manifest, image: Image, up: str) -> str:
-    """Return a kustomization.yaml. `up` is the path from the folder of the file to the repository."""
+def overlay(manifest: Manifest, image: Image, root_path: str) -> str:
+    """Return a kustomization.yaml. `root_path` is the path from the folder of the file to the repository."""
     version = {"newTag": image.tag} if not image.digest else {"digest": image.digest}
     images = [{"name": "kube-muster", "newName": image.name, **version}]
     if manifest.scheduler:
@@ -92,8 +92,8 @@ def overlay(manifest: Manifest, image: Image, up: str) -> str:
     document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [f"{up}/install/{manifest.install}"],
-        "components": [f"{up}/manifests/{component}" for component in manifest.components],
+        "resources": [f"{root_path}/install/{manifest.install}"],
+        "components": [f"{root_path}/manifests/{component}" for component in manifest.components],
         "images": images,
     }
     return json.dumps(document)
@@ -106,8 +106,8 @@ def render(manifest: Manifest, image: Image, kubectl: str) -> str:
         Unusable: kustomize fails.
     """
     with tempfile.TemporaryDirectory() as folder:
-        up = os.path.relpath(ROOT, Path(folder).resolve())  # kustomize accepts no absolute paths
-        (Path(folder) / "kustomization.yaml").write_text(overlay(manifest, image, up))
+        root_path = os.path.relpath(ROOT, Path(folder).resolve())  # kustomize accepts no absolute paths
+        (Path(folder) / "kustomization.yaml").write_text(overlay(manifest, image, root_path))
         command = [kubectl, "kustomize", folder]
         completed = subprocess.run(command, capture_output=True, text=True, check=False)
     if completed.returncode != 0:

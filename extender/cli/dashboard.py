@@ -104,7 +104,7 @@ def served(
     app = create_dashboard_app(
         source, login.identify, login.login, trials=trials, cluster=cluster or UNNAMED, kinds=all_kinds()
     )
-    server = SideServer("dashboard", listener, pages(app), thread_count=_THREAD_COUNT, for_web_pages=True)
+    server = SideServer("dashboard", listener, pages(app), thread_count=_THREAD_COUNT, allows_web_pages=True)
     try:
         yield f"{base}{login.path}"
     finally:

@@ -151,7 +151,7 @@ def _change(targets: list[Target], patch: Patch, participle: str, dry_run: str, 
             group = find_group(access, target)
             if dry_run != out.CLIENT:
                 is_dry_run = dry_run == out.SERVER
-                access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry=is_dry_run)
+                access.editor.patch(POD_GROUPS, access.namespace, group.name, patch, dry_run=is_dry_run)
             kind, _, name = group.display_name.rpartition("/")
             out.show_done(name, participle, dry_run, kind or _GROUP_TITLE)
 

@@ -348,7 +348,7 @@ def update_spec(access: ClusterAccess, name: str, spec: Json, dry_run: str) -> J
     if dry_run == CLIENT:
         result: Json = merged(old_queue, {"spec": spec})
         return result
-    changed_queue = access.editor.change_queue(name, spec, dry=dry_run == SERVER)
+    changed_queue = access.editor.change_queue(name, spec, dry_run=dry_run == SERVER)
     _warn_of_missing_parent(access, spec)
     return changed_queue
 

@@ -124,7 +124,7 @@ def _patch_namespaces(
         for name in names:
             fetch(access.reader, NAMESPACES, "", name, Json)
             if dry_run != CLIENT:
-                access.editor.patch(NAMESPACES, "", name, {"metadata": metadata}, dry=dry_run == SERVER)
+                access.editor.patch(NAMESPACES, "", name, {"metadata": metadata}, dry_run=dry_run == SERVER)
             show_done(name, done, dry_run, "namespace")
 
 

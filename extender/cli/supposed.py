@@ -204,7 +204,7 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     affected = [change for change in changes if change.change in COSTLY_CHANGES]
     unmanaged_objects = [obj for obj in workload.unmanaged_objects if obj.suspended]
     planned_starts = [*_planned_starts(live, titles), *refused, *map(_unmanaged_start, unmanaged_objects)]
-    reported_texts = [obj.record for obj in unmanaged_objects]
+    reported_texts = [obj.note for obj in unmanaged_objects]
     notes = [*(remark for remark in workload.notes if remark not in reported_texts), *live.notes]
     if output == "text":
         costs = [wrapped(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in affected]

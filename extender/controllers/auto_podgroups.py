@@ -38,7 +38,7 @@ class AutoPodGroupsController(Controller[GroupKey]):
         self._plain_pods = plain_pods
 
     def prepare(self) -> None:
-        # Pods without the annotation of their group; the object is kept if a PodGroup may be made from it.
+        # Pods without the annotation of their group, by UID; None if no PodGroup is made from the pod.
         self._unnamed_pods: dict[Uid, Pod | None] = {}
         self._queueless_groups: set[GroupKey] = set()  # groups whose PodGroup waits until their queue is open
         self._pending_pods: set[Uid] = set()  # pods with a write of the annotation that is not shown yet
@@ -59,14 +59,14 @@ class AutoPodGroupsController(Controller[GroupKey]):
             or not (record.is_waiting or (record.holds_capacity and not record.deleting))
         ):
             return self._forget(uid)  # the pod has ended, or names its group itself
-        has_group = self._ledger.groups.record(record.group) is not None
-        needs_no_podgroup = not has_group and record.is_plain and self._plain_pods is not PlainPods.ALWAYS
+        has_podgroup = self._ledger.groups.record(record.group) is not None
+        needs_no_podgroup = not has_podgroup and record.is_plain and self._plain_pods is not PlainPods.ALWAYS
         if group_name(pod):
             self._forget(uid)
         else:
             self._unnamed_pods[record.uid] = pod if record.is_waiting or not needs_no_podgroup else None
         is_unnamed = uid in self._unnamed_pods and uid not in self._pending_pods
-        if (has_group and is_unnamed) or not (has_group or needs_no_podgroup):
+        if (has_podgroup and is_unnamed) or not (has_podgroup or needs_no_podgroup):
             self._make_due(record.group)
 
     def _make_due(self, key: GroupKey) -> None:
@@ -153,9 +153,9 @@ class AutoPodGroupsController(Controller[GroupKey]):
         record, owner = self._ledger.groups.record(key), self._ledger.registry.owner_of(key)
         pods = self._unnamed_members(key)
         if record is not None and owner is not None and pods:
-            wanted = self._ledger.groups.auto_group(key).member_count
-            requests = min_resources(pods[0].shape.requests, owner, wanted)
-            spec = {"minMember": wanted, "minResources": requests or None}
+            member_count = self._ledger.groups.auto_group(key).member_count
+            requests = min_resources(pods[0].shape.requests, owner, member_count)
+            spec = {"minMember": member_count, "minResources": requests or None}
             self._cluster.patch_group(record.namespace, record.name, record.uid, {"spec": spec})
 
     def _delete(self, key: GroupKey) -> None:

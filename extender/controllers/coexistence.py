@@ -112,10 +112,10 @@ class KueuePresence(PolledFact):
 class MarkerTrust(PolledFact):
     """Trust in Muster's annotations on PodGroups: whether an admission policy lets only Muster write them.
 
-    A PodGroup has no status subresource. A user who may change a PodGroup may therefore also write that the
-    group has fully run, or which queue admitted the group. An admission policy (manifests/marks.yaml)
-    prevents this. Without the policy, and until the first poll has succeeded, Muster relies only on its own
-    observations since its start.
+    A PodGroup has no status subresource. A user with the right to change a PodGroup can therefore also write
+    that the group has fully run, or which queue admitted the group. An admission policy
+    (manifests/marks.yaml) prevents this. Without the policy, and until the first poll has succeeded, Muster
+    relies only on its own observations since its start.
     """
 
     name = "marks"
@@ -177,7 +177,7 @@ class AuthorTrust(PolledFact):
         self._ledger.intake.trust_authors(bool(self.is_true))
 
 
-def works(pod: Pod) -> bool:
+def is_on_node(pod: Pod) -> bool:
     """Return whether a pod is on a node and has not ended."""
     return bool(pod.spec.node_name) and pod.status.phase not in ENDED_PHASES
 
@@ -237,7 +237,7 @@ class VolcanoProgram:
             return
         with self._lock:
             if (meta.labels or {}).get(label) == value:
-                if works(pod):
+                if is_on_node(pod):
                     self._pods[meta.uid] = meta.name
                 else:
                     self._pods.pop(meta.uid, None)

@@ -186,7 +186,7 @@ class PacedController(Controller[K]):
     a budget.
 
     - Lane 0 of the work queue is for changes of state.
-    - Keys in other lanes are reconciled while the budget has a token and the writers are not busy.
+    - Keys in other lanes are reconciled while the budget has a token and few writes are pending.
     - A key whose numbers wait is parked: it is not reconciled before its time in the lane, unless its state
       changes.
     """
@@ -240,5 +240,5 @@ class PacedController(Controller[K]):
         return (self._is_turn_of_numbers or not self._parked) and self._budget.take(self._clock())
 
     def _may_begin_numbers(self) -> bool:
-        """Return whether the budget has a token and the writers are not busy."""
+        """Return whether the budget has a token, and few writes are pending."""
         return self._writers.pending_count < _MAX_PENDING and self._budget.tokens_at(self._clock()) >= 1

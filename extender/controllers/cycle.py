@@ -27,7 +27,7 @@ log = logger(__name__)
 _MIN_PERIOD = 0.05  # least seconds between the starts of two cycles
 _REST_FACTOR = 3  # length of a rest, as a multiple of the cycle before it
 _MAX_REST = 0.5  # seconds
-_HEARTBEAT_PERIOD = 0.5  # most seconds between calls of the listeners, who also look for callers that hung up
+_HEARTBEAT_PERIOD = 0.5  # most seconds between calls of the listeners, which also notice callers that hung up
 _MAX_FAULTY_OBJECTS = 1000  # number of remembered faulty objects; each fault of any further object is logged
 
 Listener = Callable[[Decisions], None]
@@ -44,7 +44,7 @@ class FaultGuard:
 
     def __init__(self, part: str) -> None:
         self._part = part
-        self._faulty: set[Hashable] = set()
+        self._faulty_keys: set[Hashable] = set()
 
     def run(self, key: Hashable, act: Callable[[], object]) -> bool:
         """Call `act`, and return whether it succeeded. Exceptions are recorded, not raised."""
@@ -59,13 +59,13 @@ class FaultGuard:
     def record(self, key: Hashable) -> None:
         """Count and log the exception that is being handled. Call this method in an `except` block."""
         metrics.faults.labels(self._part).inc()
-        if key not in self._faulty:
-            if len(self._faulty) < _MAX_FAULTY_OBJECTS:
-                self._faulty.add(key)
+        if key not in self._faulty_keys:
+            if len(self._faulty_keys) < _MAX_FAULTY_OBJECTS:
+                self._faulty_keys.add(key)
             log.exception("an object could not be reconciled", part=self._part, object=str(key)[:200])
 
     def forget(self, key: Hashable) -> None:
-        self._faulty.discard(key)
+        self._faulty_keys.discard(key)
 
 
 class ChangedGroups:
@@ -89,9 +89,9 @@ class ChangedGroups:
 
 
 class DecisionLoop:
-    """Loop that decides once `is_ready` is true, while the replica leads, and then calls the listeners.
+    """Loop that makes decisions once `is_ready` is true, and calls the listeners.
 
-    `wake_up` reports a change to the loop.
+    It decides whether or not this replica leads. `wake_up` reports a change to the loop.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class DecisionLoop:
         snapshot = self._ledger.snapshot()
         try:
             decisions = decide(snapshot, old_decisions)
-        except Exception:  # decide again without the memory, which only saves work
+        except Exception:  # decide again without the old decisions, which only save work
             self._guard.record("remembered decisions")
             decisions = decide(snapshot)
         self._ledger.publish(decisions)
@@ -181,7 +181,7 @@ class DecisionLoop:
 # since one other pod changes the numbers of a thousand pending groups.
 
 _MAX_ENTRIES = 1000
-_MAX_SILENT_FLIPS = 3  # a group's flip with this number causes a warning
+_WARNING_FLIP = 3  # a group's flip with this number causes a warning
 _MESSAGES = {
     Verdict.WAITING: "a group waits",
     Verdict.STARTING: "a group starts",
@@ -210,7 +210,7 @@ class DecisionLog:
         self._entries: deque[LoggedDecision] = deque(maxlen=_MAX_ENTRIES)
         self._decisions, self._published_at = Decisions(), -1  # ledger version after the last publication
         # Verdict and reason of each group before its last change, if the change came after the last event.
-        self._before_change: dict[GroupKey, VerdictAndReason] = {}
+        self._verdict_before_change: dict[GroupKey, VerdictAndReason] = {}
         self._flip_counts: dict[GroupKey, int] = {}
 
     def on_decisions(self, decisions: Decisions) -> None:
@@ -219,7 +219,7 @@ class DecisionLog:
             return
         is_repeated = self._decisions.version < decisions.version == self._published_at
         if not is_repeated:  # an event or the clock caused the new decisions
-            self._before_change.clear()
+            self._verdict_before_change.clear()
         self._decisions, self._published_at = decisions, self._read_version()
         for key, old, new in self._changed_groups.decision_changes(decisions):
             if new is None:
@@ -228,14 +228,17 @@ class DecisionLog:
             self._guard.run(key, partial(self._record, old, new))
 
     def _record_flip(self, old: VerdictAndReason, new: GroupDecision) -> None:
-        """Count a flip: a decision that returns to the last but one. Warn of a group with several."""
-        if self._before_change.get(new.key) == verdict_of(new):
+        """Count a flip: a return to the verdict and reason before the last change.
+
+        Warn of a group's third flip.
+        """
+        if self._verdict_before_change.get(new.key) == verdict_of(new):
             metrics.decision_flips.inc()
             self._flip_counts[new.key] = flips = self._flip_counts.get(new.key, 0) + 1
-            if flips == _MAX_SILENT_FLIPS:
+            if flips == _WARNING_FLIP:
                 reasons = [reason or verdict for verdict, reason in (old, verdict_of(new))]
                 log.warning("decisions on a group do not settle", group=new.key, reasons=reasons)
-        self._before_change[new.key] = old
+        self._verdict_before_change[new.key] = old
 
     def flip_count(self, group: GroupKey) -> int:
         """Return how many flips of the decision on a group were counted."""
@@ -272,7 +275,7 @@ class QueueWaits:
         self._clock = clock
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("queue-waits")
-        self._waits_since: dict[GroupKey, float] = {}
+        self._wait_starts: dict[GroupKey, float] = {}
 
     def on_decisions(self, decisions: Decisions) -> None:
         for key in self._changed_groups.since_last_call(decisions):
@@ -281,9 +284,9 @@ class QueueWaits:
     def _record(self, key: GroupKey, decision: GroupDecision | None) -> None:
         """Observe how long a group has waited when it starts."""
         if decision is not None and decision.verdict is Verdict.WAITING:
-            self._waits_since.setdefault(key, self._clock())
+            self._wait_starts.setdefault(key, self._clock())
             return
-        since = self._waits_since.pop(key, None)
+        since = self._wait_starts.pop(key, None)
         if since is None or decision is None:
             return
         if decision.verdict in (Verdict.STARTING, Verdict.RUNNING):

@@ -67,7 +67,7 @@ class _PublishedEstimate(msgspec.Struct, frozen=True):
 class Estimates(Poller):
     """Thread that computes and publishes estimates of start times.
 
-    `cpu` returns the CPU seconds that the calling thread has used. Listeners get the key of each
+    `read_cpu` returns the CPU seconds that the calling thread has used. Listeners get the key of each
     group whose published estimate has changed.
     """
 
@@ -76,15 +76,15 @@ class Estimates(Poller):
         ledger: Ledger,
         leads: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
-        cpu: Callable[[], float] = time.thread_time,
+        read_cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         super().__init__("estimates", _IDLE_PERIOD, self.compute_slice)
-        self._ledger, self._leads, self._clock, self._read_cpu_seconds = ledger, leads, clock, cpu
+        self._ledger, self._leads, self._clock, self._read_cpu = ledger, leads, clock, read_cpu
         self._changed_groups, self._guard = ChangedGroups(), FaultGuard("estimates")
         self._listeners: list[Callable[[GroupKey], None]] = []
         self._lock = threading.Lock()
         self._published_estimates: dict[GroupKey, _PublishedEstimate] = {}
-        self._waits_since: dict[GroupKey, float] = {}  # the longest wait comes first
+        self._wait_starts: dict[GroupKey, float] = {}  # the longest wait comes first
         self._calibration = Calibration()
         self.change_count = 0  # number of changed estimates so far
         self._basis_decisions: Decisions | None = None  # decisions that the last forecast is based on
@@ -116,9 +116,9 @@ class Estimates(Poller):
         """
         with self._lock:
             if decision and decision.verdict is Verdict.WAITING and decision.reason is not Reason.WINDOW_FULL:
-                self._waits_since.setdefault(key, self._clock())
+                self._wait_starts.setdefault(key, self._clock())
             else:
-                self._waits_since.pop(key, None)
+                self._wait_starts.pop(key, None)
 
     def _forget(self, key: GroupKey, decision: GroupDecision | None) -> None:
         """Forget the estimate of a group that starts or ends. Compare the estimate with a start."""
@@ -143,16 +143,16 @@ class Estimates(Poller):
             return _IDLE_PERIOD
         if self._forecast is None and not self._begin():
             return _IDLE_PERIOD
-        started_at, cycle_count, work = self._read_cpu_seconds(), 0, self._forecast
+        started_at, cycle_count, forecast = self._read_cpu(), 0, self._forecast
         self._forecast = None  # if the forecast raises an exception, it is not continued
-        while work is not None and self._read_cpu_seconds() - started_at < _SLICE_SECONDS:
+        while forecast is not None and self._read_cpu() - started_at < _SLICE_SECONDS:
             try:
-                next(work)
+                next(forecast)
                 cycle_count += 1
             except StopIteration as end:
-                work = None
+                forecast = None
                 self._publish(end.value)
-        self._forecast, worked_seconds = work, self._read_cpu_seconds() - started_at
+        self._forecast, worked_seconds = forecast, self._read_cpu() - started_at
         self._cycle_seconds += (worked_seconds / max(cycle_count, 1) - self._cycle_seconds) / 10.0
         return self._rest_after(worked_seconds)
 
@@ -174,7 +174,7 @@ class Estimates(Poller):
         decisions, now = self._ledger.decisions, self._clock()
         min_age = _FORECAST_INTERVAL if decisions is not self._basis_decisions else _UNCHANGED_INTERVAL
         with self._lock:
-            waits_long = next(iter(self._waits_since.values()), inf) <= now - _MIN_WAIT
+            waits_long = next(iter(self._wait_starts.values()), inf) <= now - _MIN_WAIT
         if not waits_long or now < self._began_at + min_age or carried_facts_of(decisions) is None:
             return False
         cycles = MAX_CYCLES if not self._cycle_seconds else int(_MAX_WORK / FUTURES / self._cycle_seconds)
@@ -187,10 +187,10 @@ class Estimates(Poller):
         facts = carried_facts_of(self._basis_decisions) if self._basis_decisions is not None else None
         if facts is None:
             return
-        decided, epoch, changed_keys = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
+        decisions, epoch, changed_keys = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()
         for key, new in expected_starts.items():
             with self._lock:  # the lock keeps out groups that are forgotten meanwhile
-                before, decision = self._published_estimates.get(key), decided.get(key)
+                before, decision = self._published_estimates.get(key), decisions.get(key)
                 if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
                 new = self._calibration.corrected(key, new)

@@ -87,7 +87,7 @@ class EventRecorder:
         self._clock = clock
         self._lock = threading.Lock()
         self._events: TTLCache[tuple[str, str, str], _Event] = TTLCache(_MAX_EVENTS, _CACHE_SECONDS, clock)
-        self._budgets: TTLCache[str, TokenBucket] = TTLCache(_MAX_EVENTS, _CACHE_SECONDS, clock)
+        self._object_budgets: TTLCache[str, TokenBucket] = TTLCache(_MAX_EVENTS, _CACHE_SECONDS, clock)
         self._budget = TokenBucket(_RATE, _BURST, clock())
 
     def has_capacity(self, event_count: int = 1) -> bool:
@@ -112,7 +112,7 @@ class EventRecorder:
         with self._lock:
             now = self._clock()
             fresh_budget = TokenBucket(_OBJECT_RATE, _OBJECT_BURST, now)
-            object_budget = self._budgets.setdefault(_identity(about), fresh_budget)
+            object_budget = self._object_budgets.setdefault(_identity(about), fresh_budget)
             if not (self._budget.tokens_at(now) >= 1 and object_budget.take(now) and self._budget.take(now)):
                 metrics.events.labels("dropped").inc()
                 return
@@ -163,12 +163,12 @@ _ExplanationBasis = tuple[Reason | None, str, float]
 class StartChanges:
     """Explanations of why each pending group waits, with the smallest change that would start the group.
 
-    An explanation is computed once, and only for a group with a write due. `work` limits the computation, in
-    the unit of `work_of`: on large clusters, only /debug/why computes explanations.
+    An explanation is computed once, and only for a group with a write due. `max_work` limits the computation,
+    in the unit of `work_of`. On large clusters, therefore, only /debug/why computes explanations.
     """
 
-    def __init__(self, work: int = _MAX_WORK) -> None:
-        self._work = work
+    def __init__(self, max_work: int = _MAX_WORK) -> None:
+        self._max_work = max_work
         self._explanations: dict[GroupKey, tuple[_ExplanationBasis, WhyGroup | None]] = {}
 
     def known_explanation(self, decision: GroupDecision) -> WhyGroup | None:
@@ -182,7 +182,7 @@ class StartChanges:
         is_new = basis != _basis_of(decision) or (why is not None and _is_blocker_gone(decisions, why))
         is_due = decision.verdict is Verdict.WAITING and is_new
         is_due &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without any change
-        return is_due and 0 < work_of(decisions) <= self._work // 2
+        return is_due and 0 < work_of(decisions) <= self._max_work // 2
 
     def compute(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
         """Return the explanation of a waiting group; compute it if necessary.
@@ -192,7 +192,7 @@ class StartChanges:
         if self.is_due(decisions, decision):
             self._explanations[decision.key] = (
                 _basis_of(decision),
-                explain_group(decisions, decision.key, self._work),
+                explain_group(decisions, decision.key, self._max_work),
             )
         return self.known_explanation(decision)
 
@@ -232,12 +232,12 @@ class GroupEvents:
         self._ledger = ledger
         self._recorder = recorder
         self._leads = leads
-        self._changes = changes
+        self._start_changes = changes
         self._clock = clock
         self._changed_groups = ChangedGroups()
         self._guard = FaultGuard("group-events")
         self._due_states = WorkQueue[GroupKey](clock)  # groups whose state is not recorded yet
-        self._reported_waits = set[GroupKey]()  # groups with an Event that they do not run yet
+        self._reported_waits = set[GroupKey]()  # groups with an Event about their wait
         self._was_leading = False
 
     def on_decisions(self, decisions: Decisions) -> None:
@@ -260,7 +260,7 @@ class GroupEvents:
     def _on_change(self, key: GroupKey, old: GroupDecision | None, new: GroupDecision | None) -> None:
         """Record the transition of a changed group now, or later if the new decision lasts."""
         if new is None:
-            self._changes.forget(key)
+            self._start_changes.forget(key)
             self._reported_waits.discard(key)
             return self._due_states.forget(key)
         transition = transitions.immediate_transition(old, new)
@@ -277,7 +277,7 @@ class GroupEvents:
     def _record_state(self, key: GroupKey, decision: GroupDecision | None) -> None:
         """Record an Event about a decision that has lasted, such as the reason why the group waits."""
         if decision is not None:
-            why = self._changes.compute(self._ledger.decisions, decision)
+            why = self._start_changes.compute(self._ledger.decisions, decision)
             if (transition := transitions.state_transition(decision, why.outlook if why else "")) is not None:
                 self._report(key, transition)
 
@@ -296,8 +296,8 @@ class GroupEvents:
                 objects.append(job_reference(job))
             elif owner is not None and (ref := owner.reference) is not None:
                 objects.append(Reference(ref.api_version, ref.kind, ref.name, namespace, ref.uid))
-            waiting = (pod for pod in groups.members(key) if pod.is_waiting)
-            objects += map(pod_reference, sorted(waiting, key=lambda pod: pod.order)[:_MAX_PODS])
+            waiting_pods = (pod for pod in groups.members(key) if pod.is_waiting)
+            objects += map(pod_reference, sorted(waiting_pods, key=lambda pod: pod.order)[:_MAX_PODS])
         type_ = WARNING if transition.is_warning else NORMAL
         self._reported_waits.add(key)
         for reference in objects:

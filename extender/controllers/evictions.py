@@ -1,8 +1,7 @@
 """Eviction of pods: bound members of failed starts, and victims that free capacity for other groups.
 
 The Eviction API decides whether a pod is evicted. If a disruption budget refuses an eviction, an Event says
-so. Pods are deleted instead only if the disruption budgets in a queue do not protect capacity that the queue
-has borrowed.
+so. Only a victim of a reclaim is deleted instead, if its queue does not honour disruption budgets.
 
 Evictions of the members of a failed start are repeated as long as the decision says so. After a refused
 reclaim, the next decision chooses other victims. Evictions use the same writers as statuses, and never delay
@@ -57,16 +56,16 @@ class EvictionsController(RecordingController[Uid]):
 
     def prepare(self) -> None:
         self._budget = TokenBucket(_RATE, _BURST, self._clock())
-        self._wait_by: dict[Uid, float] = {}  # since when each pod waits for its job's suspension
+        self._wait_starts: dict[Uid, float] = {}  # since when each pod waits for its job's suspension
         self._pods_in_progress: set[Uid] = set()  # pods with an eviction in progress
 
     def on_stopped_leading(self) -> None:
-        self._wait_by.clear()
+        self._wait_starts.clear()
         self._pods_in_progress.clear()
 
     def due_keys(self, decisions: Decisions) -> Iterable[Uid]:
-        """Yield the new victims of reclaims, and the new bound members of failed starts."""
-        self._wait_by = {uid: since for uid, since in self._wait_by.items() if uid in decisions.evictions}
+        """Yield the new victims, and the new bound members of failed starts."""
+        self._wait_starts = {uid: at for uid, at in self._wait_starts.items() if uid in decisions.evictions}
         yield from filter(self._is_new, decisions.evictions)
         for key in self._changed_groups.since_last_call(decisions):
             if (decision := decisions.groups.get(key)) is not None:
@@ -109,7 +108,7 @@ class EvictionsController(RecordingController[Uid]):
         if pod.uid not in self._decisions.evictions:
             return True
         now = self._clock()
-        return now < self._wait_by.setdefault(pod.uid, now) + _SUSPENSION_TIMEOUT
+        return now < self._wait_starts.setdefault(pod.uid, now) + _SUSPENSION_TIMEOUT
 
     def _evict(self, pod: PodRecord, cause: EvictionCause, why: str) -> None:
         """Evict a pod, or delete it if disruption budgets do not protect it, and record an Event.

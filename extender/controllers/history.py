@@ -120,15 +120,15 @@ class History:
                 if len(self._latest_records) > _MAX_RECORDS:
                     del self._latest_records[next(iter(self._latest_records))]
 
-    def _restart(self, open_ones: OpenRecords | None) -> None:
+    def _restart(self, unfinished: OpenRecords | None) -> None:
         """Continue the history from the records of the file that are still open.
 
-        `open_ones` is None if the file cannot be opened. Then the history begins empty, in memory.
+        `unfinished` is None if the file cannot be opened. Then the history begins empty, in memory.
         """
         with self._lock:
-            if open_ones is not None and self._file is not None:
+            if unfinished is not None and self._file is not None:
                 self._file.forget_all_but_evictions()
-                self._recorder, self._unfinished, self._usage = None, open_ones, QueueHours(open_ones[0])
+                self._recorder, self._unfinished, self._usage = None, unfinished, QueueHours(unfinished[0])
             elif self._recorder is None and self._unfinished is None:
                 self._unfinished = [], 0.0
 
@@ -261,8 +261,8 @@ class _File:
         Args:
             now: The current time.
             last_at: The time of the last observation.
-            open_records: Returns the records without an end. If records were lost, all others in the file get
-                an end.
+            open_records: Returns the records without an end. If pending records were lost, every other record
+                in the file gets an end.
         """
         if self._opened_file is not None and self._opened_file.is_gone:
             self._opened_file.close()

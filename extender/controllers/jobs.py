@@ -148,7 +148,7 @@ class JobsController(RecordingController[GroupKey]):
 
     def prepare(self) -> None:
         self._last_steps: dict[GroupKey, _WrittenStep] = {}  # written steps, until the watch shows them
-        self._had_podgroup: set[GroupKey] = set()  # jobs that have had a PodGroup
+        self._jobs_with_podgroup: set[GroupKey] = set()  # jobs that have had a PodGroup
         self._lookup_budget = TokenBucket(_LOOKUP_RATE, _LOOKUP_BURST, self._clock())
 
     def on_stopped_leading(self) -> None:
@@ -163,7 +163,7 @@ class JobsController(RecordingController[GroupKey]):
     def forget(self, key: GroupKey) -> None:
         self._versions.pop(key, None)
         self._last_steps.pop(key, None)
-        self._had_podgroup.discard(key)
+        self._jobs_with_podgroup.discard(key)
         self._queue.add(key)
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
@@ -180,7 +180,7 @@ class JobsController(RecordingController[GroupKey]):
             self._last_steps.pop(key, None)
             return None
         if managed.group is not None:
-            self._had_podgroup.add(key)
+            self._jobs_with_podgroup.add(key)
         now = self._clock()
         step = next_step(managed, now)
         if step is JobStep.NOTHING:
@@ -243,10 +243,10 @@ class JobsController(RecordingController[GroupKey]):
     def _make_podgroup(self, managed: ManagedJob) -> None:
         """Create the PodGroup of a job, unless the job had a PodGroup before and is gone by now.
 
-        The watch may not show the deletion of the job yet. A PodGroup created after the deletion might stay,
+        The watch can be late with the deletion of the job. A PodGroup created after the deletion might stay,
         since nothing collects the dependents of a kind that is gone.
         """
-        if managed.job.group in self._had_podgroup and self._read_job(managed.job) is None:
+        if managed.job.group in self._jobs_with_podgroup and self._read_job(managed.job) is None:
             return
         job = managed.job
         podgroup = job_podgroup(job, managed.queue, managed.member_count)
@@ -287,8 +287,8 @@ class JobsController(RecordingController[GroupKey]):
                 job_start_and_suspension.unsuspend(obj, row, paths, job.podgroup, now, managed.reduced_to),
             )
         count = managed.reduced_to
-        fitting = "all its" if count is None else f"{count} of its {job.pod_count}"
-        self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{fitting} pods fit")
+        fitting_text = "all its" if count is None else f"{count} of its {job.pod_count}"
+        self._recorder.record(job_reference(job), NORMAL, EventReason.JOB_STARTED, f"{fitting_text} pods fit")
 
     def _look_up_refusals(self, job: JobRecord) -> None:
         """Look up whether the API server refuses pods of a job, in the Events on the job and its children."""
@@ -342,7 +342,10 @@ class JobsController(RecordingController[GroupKey]):
         self._suspend(managed, why, EventReason.JOB_SUSPENDED)
 
     def _forget_start(self, job: JobRecord) -> None:
-        """Remove the record of its start from a job that a Command has stopped; a resumed job then waits."""
+        """Remove the record of the start from a job that a Command has stopped.
+
+        Once resumed, the job waits.
+        """
         if (obj := self._read_job(job)) is not None:
             self._change(job, job_start_and_suspension.suspend(obj, self._table[job.kind]))
 

@@ -39,40 +39,40 @@ class PodConditionsController(PacedController[GroupKey]):
         context: ControllerContext,
         policy: ConditionPolicy,
         queues: ProvisioningQueues,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        read_time: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(context)
         self._policy = policy
         self._queues = queues
-        self._queue_turns = ProvisioningChanges(queues)
-        self._read_time = now
+        self._queue_changes = ProvisioningChanges(queues)
+        self._read_time = read_time
 
     def prepare(self) -> None:
         super().prepare()
         # State of a group that the conditions of its pods show, and since when (monotonic seconds).
         self._states: dict[GroupKey, tuple[Hashable, float]] = {}
         self._lock = threading.Lock()
-        self._written: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # conditions written in this state
+        self._written_conditions: dict[GroupKey, dict[Uid, Unscheduled]] = {}  # in this state
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
         self._states.clear()
         with self._lock:
-            self._written.clear()
+            self._written_conditions.clear()
 
     def due_keys(self, decisions: Decisions) -> Iterable[GroupKey]:
         """Park the changed groups, and return no key, since a new reason has to last first.
 
         Writes that are due already keep their place in the work queue.
         """
-        for key in (*self._changed_groups.since_last_call(decisions), *self._queue_turns.groups(decisions)):
+        for key in (*self._changed_groups.since_last_call(decisions), *self._queue_changes.groups(decisions)):
             decision = decisions.groups.get(key)
             if decision is None or (reason := display_reason(decision)) is None:
                 self._queue.forget(key)
                 self._parked.pop(key, None)
                 self._states.pop(key, None)
                 with self._lock:
-                    self._written.pop(key, None)
+                    self._written_conditions.pop(key, None)
                 continue
             # A change of the state starts the wait again. So does each new member while members are missing,
             # because most groups are complete before a report of missing members is useful.
@@ -89,7 +89,10 @@ class PodConditionsController(PacedController[GroupKey]):
         return self._queues.get(decision.queue) is not None
 
     def reconcile(self, key: GroupKey) -> None:
-        """Write the conditions of a group. A partly written group precedes groups of the same time."""
+        """Write the conditions of a group.
+
+        A partly written group precedes groups that are due at the same time.
+        """
         decision, state_and_time = self._decisions.groups.get(key), self._states.get(key)
         if decision is None or state_and_time is None:
             return
@@ -111,23 +114,23 @@ class PodConditionsController(PacedController[GroupKey]):
             if (condition := self._desired_condition(decision, pod)) is not None
         ]
         with self._lock:
-            earlier = self._written.pop(key, {})
+            earlier_conditions = self._written_conditions.pop(key, {})
             written = {
                 pod.uid: condition
                 for pod, condition in wanted_pairs
-                if condition in (pod.unscheduled, earlier.get(pod.uid))
+                if condition in (pod.unscheduled, earlier_conditions.get(pod.uid))
             }
             if written:
-                self._written[key] = written
-        missing = [(pod, condition) for pod, condition in wanted_pairs if pod.uid not in written]
-        allowed_count = self._budget.take_up_to(self._clock(), len(missing))
-        for pod, condition in missing[:allowed_count]:
+                self._written_conditions[key] = written
+        missing_pairs = [(pod, condition) for pod, condition in wanted_pairs if pod.uid not in written]
+        allowed_count = self._budget.take_up_to(self._clock(), len(missing_pairs))
+        for pod, condition in missing_pairs[:allowed_count]:
             with self._lock:
-                self._written.setdefault(key, {})[pod.uid] = condition
+                self._written_conditions.setdefault(key, {})[pod.uid] = condition
             write = partial(self._write, key, pod.uid, condition)
-            undone = partial(self._forget_write, key, pod.uid, condition)
-            self.write(key, write, target=pod.uid, on_failure=undone)
-        return allowed_count == len(missing)
+            forget = partial(self._forget_write, key, pod.uid, condition)
+            self.write(key, write, target=pod.uid, on_failure=forget)
+        return allowed_count == len(missing_pairs)
 
     def _desired_condition(self, decision: GroupDecision, pod: PodRecord) -> Unscheduled | None:
         """Return the condition for a pod; None also for a pod with a planned or assumed node."""
@@ -137,7 +140,7 @@ class PodConditionsController(PacedController[GroupKey]):
 
     def _forget_write(self, key: GroupKey, uid: Uid, condition: Unscheduled) -> None:
         with self._lock:
-            written = self._written.get(key, {})
+            written = self._written_conditions.get(key, {})
             if written.get(uid) == condition:
                 del written[uid]
 

@@ -126,13 +126,13 @@ def report_of(
         queue_uid=queue_uid or written.queue_uid,
         is_admitted=is_admitted,
         timeout_count=written.timeout_count if timeout_count is None else timeout_count,
-        waiting=waiting_of(decision, why, change, latest_estimate) if decision.reason is not None else None,
+        waiting=wait_details(decision, why, change, latest_estimate) if decision.reason is not None else None,
         lost_seconds=max(lost_seconds, written.lost_seconds),
         is_full=written.is_full,
     )
 
 
-def waiting_of(
+def wait_details(
     decision: GroupDecision, why: WhyGroup | None, remedy: str, estimate: Estimate | None = None
 ) -> WaitingStatus:
     """Return the details of a group's wait, for programs. Without `why`, only the position is known."""
@@ -179,12 +179,12 @@ def reported_status(group: PodGroup) -> ReportedStatus:
 def patch_of(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
     """Return the merge patch that writes `report` on `group`, valid only for this version of `group`."""
     uid = group.metadata.uid
-    own = [Condition(SCHEDULED, str(report.is_scheduled), report.reason, report.detail)]
+    own_conditions = [Condition(SCHEDULED, str(report.is_scheduled), report.reason, report.detail)]
     if report.whole_count is not None:
-        own.append(markers.whole_condition(uid, report.whole_count))
-    before = {condition.type: condition for condition in group.status.conditions or ()}
-    dated = [with_transition_time(condition, before.pop(condition.type, None)) for condition in own]
-    before.pop(STOOD_WHOLE, None)
+        own_conditions.append(markers.whole_condition(uid, report.whole_count))
+    others = {condition.type: condition for condition in group.status.conditions or ()}
+    dated = [with_transition_time(own, others.pop(own.type, None)) for own in own_conditions]
+    others.pop(STOOD_WHOLE, None)
     annotations: dict[str, str | None] = {}  # None removes an annotation
     if report.queue_uid:
         annotations.update(entry_annotation(report.queue_uid, uid))
@@ -210,7 +210,7 @@ def patch_of(group: PodGroup, report: ReportedStatus) -> dict[str, Any]:
         "status": {
             "phase": report.phase,
             "waiting": waiting,
-            "conditions": msgspec.to_builtins([*before.values(), *dated]),
+            "conditions": msgspec.to_builtins([*others.values(), *dated]),
             "running": running,
             "succeeded": succeeded,
             "failed": failed,
@@ -302,7 +302,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self._estimates = estimates
         self._copies = copies
         self._provisioning = provisioning
-        self._changes = changes
+        self._start_changes = changes
         copies.listen(self._on_change)
         provisioning.listen(lambda key, _: self._on_change(key))
         estimates.listen(self._on_change)
@@ -311,7 +311,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         super().prepare()
         self._next_numbers_at: dict[GroupKey, float] = {}  # when the numbers of a group may be written next
         self._lacks_waiting_field = False  # whether the CRD drops status.waiting, as Volcano's own CRD does
-        self._undecided_groups: set[GroupKey] = set()  # groups that wait for the end of Volcano's scheduler
+        self._groups_left_to_volcano: set[GroupKey] = set()  # until its scheduler ends
         self._filling_until: dict[GroupKey, float] = {}  # end of the pause while members are created
         self._seen_queues: Mapping[str, QueueDecision] = {}  # queues in the previous decisions
         self._renumbered_groups: dict[GroupKey, None] = {}  # groups with changed numbers, for the next cycles
@@ -326,17 +326,17 @@ class PodGroupStatusController(PacedController[GroupKey]):
 
     def _forget(self, key: GroupKey) -> None:
         self._queue.forget(key)
-        self._changes.forget(key)
+        self._start_changes.forget(key)
         self._backoff.forget(key)
         self._next_numbers_at.pop(key, None)
         self._filling_until.pop(key, None)
-        self._undecided_groups.discard(key)
+        self._groups_left_to_volcano.discard(key)
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
         self._next_numbers_at.clear()
         self._filling_until.clear()
-        self._undecided_groups.clear()
+        self._groups_left_to_volcano.clear()
         self._renumbered_groups.clear()
         self._backoff = WriteBackoff(self._clock)
 
@@ -352,9 +352,9 @@ class PodGroupStatusController(PacedController[GroupKey]):
             if decision is None or not self._is_parked(key, self._state_of(key, decision)):
                 yield key
         yield from self._renumbered_keys(decisions)
-        if self._undecided_groups and not self._ledger.pods.unmanaged_schedulers:
-            yield from self._undecided_groups
-            self._undecided_groups.clear()
+        if self._groups_left_to_volcano and not self._ledger.pods.unmanaged_schedulers:
+            yield from self._groups_left_to_volcano
+            self._groups_left_to_volcano.clear()
         before, self._seen_queues = self._seen_queues, decisions.queues
         changed = changed_keys(decisions.queues, before)
         closed = {name for name in changed if _is_open(name, before) and not _is_open(name, decisions.queues)}
@@ -394,10 +394,10 @@ class PodGroupStatusController(PacedController[GroupKey]):
         if group is None:
             return self._record_in_annotations(key, decision)
         if self._ledger.groups.may_be_foreign(key):
-            return self._undecided_groups.add(key)
+            return self._groups_left_to_volcano.add(key)
         written = reported_status(group)
         wanted = self._desired_status(key, decision, written)
-        if wanted != written or self._changes.is_due(self._decisions, decision):
+        if wanted != written or self._start_changes.is_due(self._decisions, decision):
             self._write_in_turn(key, decision, wanted, written)
 
     def _pause_before(
@@ -410,7 +410,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         pause = 0.0
         if self._is_filling(key, wanted, written):
             pause = self._filling_until.setdefault(key, now + _SETTLE_SECONDS) - now
-        if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most groups leave it before
+        if wanted.reason == Reason.WINDOW_FULL and not written.reason:  # most groups start before
             pause = self._next_numbers_at[key] - _SETTLE_SECONDS + _WINDOW_WAIT - now
         return pause if pause > 0.0 else self._backoff.pause(key, (*wanted.state, wanted.queue_uid))
 
@@ -432,7 +432,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
             self._next_numbers_at[key] = max(numbers_at, now + _SETTLE_SECONDS)
             self.write(key, partial(self._patch, key))
         elif now >= numbers_at and self._budget.take(now, _TOKENS[lane]):
-            self._changes.compute(self._decisions, decision)
+            self._start_changes.compute(self._decisions, decision)
             if self._desired_status(key, decision, written) != written:
                 self._next_numbers_at[key] = now + _PAUSES[lane]
                 self.write(key, partial(self._patch, key))
@@ -483,7 +483,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
     def _report_native(
         self, key: GroupKey, record: GroupRecord, decision: GroupDecision, is_whole: bool, fault: str
     ) -> None:
-        """Write the scheduling condition of a group of Kubernetes, or of a group in its tree."""
+        """Write the scheduling condition of a PodGroup of Kubernetes, or of a PodGroup in its tree."""
         reason = SCHEDULED if is_whole else str(decision.reason or record.last_reason)
         has_condition = record.origin in (Origin.NATIVE, Origin.COMPOSITE)
         if not has_condition or record.last_reason in (reason, SCHEDULED):
@@ -499,7 +499,7 @@ class PodGroupStatusController(PacedController[GroupKey]):
         self, key: GroupKey, decision: GroupDecision, written: ReportedStatus
     ) -> ReportedStatus:
         """Return the status that results from the decision on a group."""
-        why, history = self._changes.known_explanation(decision), self._ledger.groups.history(key)
+        why, history = self._start_changes.known_explanation(decision), self._ledger.groups.history(key)
         report = report_of(decision, why, written, *history, self._estimates.get(key))
         if self._lacks_waiting_field:
             report = replace(report, waiting=None)

@@ -54,7 +54,7 @@ class PodSet(msgspec.Struct, frozen=True):
     count: int  # number of these members, at least 1
 
 
-class NodesWanted(msgspec.Struct, frozen=True):
+class DesiredRequest(msgspec.Struct, frozen=True):
     """Desired ProvisioningRequest."""
 
     name: str  # name of the object, in the namespace of the group
@@ -68,7 +68,7 @@ class ProvisioningRequests:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_group: dict[GroupKey, dict[str, ProvisioningRequest]] = {}
+        self._requests_by_group: dict[GroupKey, dict[str, ProvisioningRequest]] = {}
         self._listeners: list[Callable[[GroupKey, bool], None]] = []
 
     def listen(self, listener: Callable[[GroupKey, bool], None]) -> None:
@@ -80,7 +80,7 @@ class ProvisioningRequests:
 
     def requests_of(self, key: GroupKey) -> list[ProvisioningRequest]:
         with self._lock:
-            return list(self._by_group.get(key, {}).values())
+            return list(self._requests_by_group.get(key, {}).values())
 
     def failure(self, key: GroupKey) -> str:
         """Return a message why the autoscaler adds no nodes for a group; empty if no request has failed."""
@@ -98,19 +98,19 @@ class ProvisioningRequests:
             if owner.kind == COMPOSITE_KIND:
                 key = composite_key(meta.namespace, owner.name)
             with self._lock:
-                self._by_group.setdefault(key, {})[meta.name] = request
+                self._requests_by_group.setdefault(key, {})[meta.name] = request
             self._notify(key, is_removed=False)
 
     def remove(self, removed: Removed) -> None:
         keys = []
         with self._lock:
-            for key, requests in list(self._by_group.items()):
+            for key, requests in list(self._requests_by_group.items()):
                 request = requests.get(removed.name)
                 if request is not None and request.metadata.uid == removed.uid:
                     keys.append(key)
                     del requests[removed.name]
                     if not requests:
-                        del self._by_group[key]
+                        del self._requests_by_group[key]
         for key in keys:
             self._notify(key, is_removed=True)
 
@@ -147,7 +147,7 @@ class ProvisioningQueues:
 class ProvisioningChanges:
     """Groups whose queue has changed its setting for ProvisioningRequests.
 
-    Each controller has its own object.
+    Each controller has its own instance.
     """
 
     def __init__(self, queues: ProvisioningQueues) -> None:
@@ -197,12 +197,12 @@ class ProvisioningController(PacedController[GroupKey]):
     def prepare(self) -> None:
         super().prepare()
         self._deletion_budget = TokenBucket(_DELETION_RATE, _DELETION_BURST, self._clock())
-        self._needed: dict[GroupKey, tuple[str, float]] = {}  # name of the needed request, and since when
+        self._needed_requests: dict[GroupKey, tuple[str, float]] = {}  # names, each with its time
         self._created_names: dict[GroupKey, str] = {}  # request that this process creates or has created
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
-        self._needed.clear()
+        self._needed_requests.clear()
         self._created_names.clear()
 
     def _on_change(self, key: GroupKey, is_removed: bool) -> None:
@@ -215,7 +215,7 @@ class ProvisioningController(PacedController[GroupKey]):
         for key in self._changed_groups.since_last_call(decisions):
             decision = decisions.groups.get(key)
             if (
-                key in self._needed
+                key in self._needed_requests
                 or self._requests.requests_of(key)
                 or (decision and self._queues.get(decision.queue))
             ):
@@ -244,14 +244,14 @@ class ProvisioningController(PacedController[GroupKey]):
         if allowed_count != len(unneeded):
             self._queue.move(key, _RETRY_PAUSE)
         elif wanted is None:
-            self._needed.pop(key, None)
+            self._needed_requests.pop(key, None)
             self._created_names.pop(key, None)
             self._parked.pop(key, None)
             self._queue.forget(key)
         elif self._created_names.get(key) != wanted.name:
             self._make_in_turn(key, wanted)
 
-    def _desired_request(self, key: GroupKey) -> NodesWanted | None:
+    def _desired_request(self, key: GroupKey) -> DesiredRequest | None:
         """Return the request for nodes for a group.
 
         None means that nodes would not help the group, or that its queue asks for no ProvisioningRequests.
@@ -263,16 +263,16 @@ class ProvisioningController(PacedController[GroupKey]):
         members = (pod for pod in self._ledger.groups.members(key) if self._policy.wants_nodes(decision, pod))
         return wanted_request(group, provisioning, members) if provisioning else None
 
-    def _make_in_turn(self, key: GroupKey, wanted: NodesWanted) -> None:
+    def _make_in_turn(self, key: GroupKey, wanted: DesiredRequest) -> None:
         """Submit the creation of a request once the needs have lasted and the budget allows.
 
         An earlier leader may have left the request without some of its templates, so all are created again.
         """
         now = self._clock()
-        name, since = self._needed.get(key, ("", now))
+        name, since = self._needed_requests.get(key, ("", now))
         if name != wanted.name:
             since = now
-            self._needed[key] = wanted.name, since
+            self._needed_requests[key] = wanted.name, since
         remaining = since + MIN_NEED_SECONDS - now
         if remaining > 0.0:
             self._park(key, wanted.name, remaining)
@@ -283,7 +283,7 @@ class ProvisioningController(PacedController[GroupKey]):
             forget_request = partial(self._created_names.pop, key, None)
             self.write(key, partial(self._create_request, key, wanted), on_failure=forget_request)
 
-    def _create_request(self, key: GroupKey, wanted: NodesWanted) -> None:
+    def _create_request(self, key: GroupKey, wanted: DesiredRequest) -> None:
         """Create the request, and then its templates, which the request owns.
 
         While templates of an earlier request with the same name exist, the creation fails and is tried again.
@@ -294,23 +294,23 @@ class ProvisioningController(PacedController[GroupKey]):
             return
         cluster, namespace = self._cluster, group.namespace
         pods = [cluster.pod_as_json(namespace, pod_set.member.name) for pod_set in wanted.pod_sets]
-        sets = [
+        pod_sets = [
             {"podTemplateRef": {"name": f"{wanted.name}-{number}"}, "count": pod_set.count}
             for number, pod_set in enumerate(wanted.pod_sets)
         ]
         parameters = {"parameters": dict(wanted.parameters)} if wanted.parameters else {}
-        # The request is deleted with the PodGroup. To block that deletion would need a further right.
+        # The request is deleted with the PodGroup. It cannot block that deletion without a further right.
         reference = group_reference(group)
         owner = OwnerReference(reference.api_version, reference.kind, group.name, group.uid, True)
         owners = [msgspec.to_builtins(owner)]
         meta = {"name": wanted.name, "namespace": namespace, "labels": _LABELS, "ownerReferences": owners}
-        spec = {"provisioningClassName": wanted.class_name, "podSets": sets, **parameters}
+        spec = {"provisioningClassName": wanted.class_name, "podSets": pod_sets, **parameters}
         uid = cluster.create_provisioning_request(namespace, {**_KIND, "metadata": meta, "spec": spec})
         for number, pod in enumerate(pods):
             cluster.create_owned(POD_TEMPLATES, namespace, template_body(wanted, number, uid, pod), uid)
 
 
-def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
+def template_body(wanted: DesiredRequest, number: int, uid: str, pod: dict[str, Any]) -> dict[str, Any]:
     """Return the PodTemplate of the pod set with this number, made from `pod`, an object of the API server.
 
     The template lacks the node and the gates of `pod`. It is deleted with the request, whose UID is `uid`.
@@ -325,7 +325,7 @@ def template_body(wanted: NodesWanted, number: int, uid: str, pod: dict[str, Any
 
 def wanted_request(
     group: GroupRecord, provisioning: Provisioning, members: Iterable[PodRecord]
-) -> NodesWanted | None:
+) -> DesiredRequest | None:
     """Return the request for all pending members that have no gates of others.
 
     None means that no such member exists, or that the members need too many different pod sets.
@@ -337,9 +337,9 @@ def wanted_request(
         return None
     parameters = provisioning.parameters or {}
     request = (group.uid, provisioning.class_name, sorted(parameters.items()))
-    shapes = sorted((_text_of(shape), count) for shape, count in counts.items())
+    shapes = sorted((_shape_text(shape), count) for shape, count in counts.items())
     digest = hashlib.sha256(repr((request, shapes)).encode()).hexdigest()[:16]
-    return NodesWanted(
+    return DesiredRequest(
         name=f"{group.name[:_MAX_PREFIX_LENGTH].rstrip('.-')}-{digest}",
         class_name=provisioning.class_name,
         parameters=parameters,
@@ -347,11 +347,11 @@ def wanted_request(
     )
 
 
-def _text_of(shape: Shape) -> str:
+def _shape_text(shape: Shape) -> str:
     """Return a text that is the same for pods with equal needs in every process."""
-    limits, terms = shape.constraints, shape.terms
+    rules, terms = shape.constraints, shape.terms
     selected = [(term.topology_key, sorted(term.namespaces or ()), term.selector) for term in terms]
-    needs = (limits.node_labels, limits.node_terms, limits.tolerations, limits.ports, limits.scheduler_rules)
+    needs = (rules.node_labels, rules.node_terms, rules.tolerations, rules.ports, rules.scheduler_rules)
     return repr((sorted(shape.requests.items()), needs, selected))
 
 

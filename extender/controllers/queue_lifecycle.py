@@ -58,7 +58,7 @@ class DefaultQueuesController(Controller[str]):
 
 
 class BusCommandsController(RecordingController[str]):
-    """Controller of Commands, which sets spec.state of the queue and then removes the Command.
+    """Controller of Commands on queues. It sets spec.state of the queue, and then removes the Command.
 
     The keys are names of queues. The controller is also the sink of the watch on Commands; in a cluster
     without Commands, the sink stays empty.
@@ -87,8 +87,8 @@ class BusCommandsController(RecordingController[str]):
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
         """Yield the queues whose first Command needs another step than the last step."""
         for command in self._first_commands():
-            step = states.review(command, self._ledger.queues.get(command.queue))
-            if self._last_steps.get(command.uid) is not step.step:
+            review = states.review(command, self._ledger.queues.get(command.queue))
+            if self._last_steps.get(command.uid) is not review.step:
                 yield command.queue
 
     def _first_commands(self, queue: str | None = None) -> list[CommandRecord]:
@@ -100,10 +100,10 @@ class BusCommandsController(RecordingController[str]):
     def reconcile(self, name: str) -> None:
         """Take the next step of the first Command of a queue."""
         for command in self._first_commands(name):
-            step = states.review(command, self._ledger.queues.get(name))
-            self._last_steps[command.uid] = step.step
+            review = states.review(command, self._ledger.queues.get(name))
+            self._last_steps[command.uid] = review.step
             self._queue.add(name, _STEP_PAUSE)
-            self.write(name, partial(self._take_step, command, step))
+            self.write(name, partial(self._take_step, command, review))
 
     def _take_step(self, command: CommandRecord, review: CommandReview) -> None:
         """Take a step of a Command: execute, remove or refuse it, or check whether its queue exists."""

@@ -171,24 +171,24 @@ class QueueController(PacedController[str], Generic[T]):
 
     def prepare(self) -> None:
         super().prepare()
-        self._next_write: dict[str, float] = {}  # when an object may be written next
+        self._next_write_at: dict[str, float] = {}  # when an object may be written next
 
     def on_stopped_leading(self) -> None:
         super().on_stopped_leading()
-        self._next_write.clear()
+        self._next_write_at.clear()
 
     def _on_change(self, key: str) -> None:
         """Make a changed object due; forget an object that is gone."""
         self._parked.pop(key, None)
         if self._copies.get(key) is None:
             self._queue.forget(key)
-            self._next_write.pop(key, None)
+            self._next_write_at.pop(key, None)
         else:
             self._queue.add(key)
 
     def _pause(self, key: str) -> float:
         """Return the seconds until an object may be written again."""
-        return max(0.0, self._next_write.get(key, 0.0) - self._clock())
+        return max(0.0, self._next_write_at.get(key, 0.0) - self._clock())
 
     def _write_in_turn(
         self, key: str, state: object, write: WriteJob, *, is_urgent: Callable[[], object]
@@ -197,7 +197,7 @@ class QueueController(PacedController[str], Generic[T]):
         if (pause := self._pause(key)) > 0.0:
             self._queue.add(key, pause)
         elif is_urgent() or self._take_turn():
-            self._next_write[key] = self._clock() + _MIN_PERIOD
+            self._next_write_at[key] = self._clock() + _MIN_PERIOD
             self.write(key, write)
         else:
             self._park(key, state, 0.0)

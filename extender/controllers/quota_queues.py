@@ -1,7 +1,7 @@
 """Creation, change and deletion of the queues that quotas ask for. Other queues stay as they are.
 
-An annotation of a queue names its quota. No queue is closed while the quotas of its kind have not been read
-completely.
+An annotation of a queue names its quota. No queue is closed before all quotas of the kind of its quota have
+been read.
 """
 
 import threading
@@ -49,11 +49,11 @@ _NAME_TAKEN = (
 AnyQuota = ElasticQuotaTree | ElasticQuota | ResourceQuota
 
 
-class _Quotas:
+class _QuotaSink:
     """Sink of the watch of one kind of quota. Stored objects are replaced, never changed."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
-        self._changed = on_change
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._objects: dict[tuple[str, str], AnyQuota] = {}
 
@@ -63,12 +63,12 @@ class _Quotas:
         with self._lock:
             before, self._objects[key] = self._objects.get(key), quota
         if before is None or _relevant_fields(before) != _relevant_fields(quota):
-            self._changed()
+            self._on_change()
 
     def remove(self, removed: Removed) -> None:
         with self._lock:
             self._objects.pop((removed.namespace, removed.name), None)
-        self._changed()
+        self._on_change()
 
     def all(self) -> list[Any]:
         with self._lock:
@@ -93,7 +93,7 @@ class QuotaObjects:
         self._guard = FaultGuard("quotas")
         self._lock = threading.Lock()
         self.plan = QuotaPlan()
-        self.sinks = {kind: _Quotas(self._record_change) for kind in QuotaKind}
+        self.sinks = {kind: _QuotaSink(self._record_change) for kind in QuotaKind}
 
     def _record_change(self) -> None:
         self._is_stale = True
@@ -138,7 +138,7 @@ class QuotaQueuesController(RecordingController[str]):
         queues.listen(self._on_change)
 
     def prepare(self) -> None:
-        self._made: set[str] = set()  # names of queues that are made from a quota
+        self._own_queues: set[str] = set()  # names of queues that are made from a quota
         self._dirty_queues: set[str] = set()
         self._refusals: dict[str, QuotaFault] = {}  # refused writes, by queue
         self._change_times: dict[str, float] = {}  # time of the last correction, by queue
@@ -162,9 +162,9 @@ class QuotaQueuesController(RecordingController[str]):
         """Record a changed queue, and whether it is made from a quota."""
         copy = self._queues.get(name)
         if copy is not None and quota_source(copy.queue):
-            self._made.add(name)
+            self._own_queues.add(name)
         else:
-            self._made.discard(name)
+            self._own_queues.discard(name)
         self._dirty_queues.add(name)
 
     def due_keys(self, decisions: Decisions) -> Iterator[str]:
@@ -185,7 +185,7 @@ class QuotaQueuesController(RecordingController[str]):
             name = self._dirty_queues.pop()
             if name in plan.queues and self._step(name) is not QuotaStep.NOTHING:
                 yield name
-        unwanted = [name for name in sorted(self._made - plan.queues.keys()) if self._is_unwanted(name)]
+        unwanted = [name for name in sorted(self._own_queues - plan.queues.keys()) if self._is_unwanted(name)]
         self._parents = self._ledger.queues.parents() if unwanted else set()
         yield from (name for name in unwanted if name not in self._queue)
         self._report()
@@ -226,7 +226,7 @@ class QuotaQueuesController(RecordingController[str]):
         an earlier change of the queue.
         """
         name, step = wanted.name, self._step(wanted.name)
-        is_parent_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._made
+        is_parent_missing = wanted.parent != keys.ROOT_QUEUE and wanted.parent not in self._own_queues
         has_to_wait = is_parent_missing or self._clock() - self._change_times.get(name, -_PAUSE) < _PAUSE
         if step in (QuotaStep.CREATE, QuotaStep.CHANGE) and has_to_wait:
             self._queue.add(name, _PAUSE)
@@ -276,11 +276,11 @@ class QuotaQueuesController(RecordingController[str]):
         if self._reported_for[0] is plan and self._reported_for[1] == refused_writes:
             return
         self._reported_for = plan, refused_writes
-        by_source: dict[QuotaSource, list[QuotaFault]] = {}
+        faults_by_source: dict[QuotaSource, list[QuotaFault]] = {}
         for fault in self.faults():
-            by_source.setdefault(fault.source, []).append(fault)
+            faults_by_source.setdefault(fault.source, []).append(fault)
         before = self._reported_faults
-        self._reported_faults = {source: faults_text(faults) for source, faults in by_source.items()}
+        self._reported_faults = {source: faults_text(faults) for source, faults in faults_by_source.items()}
         for source, text in self._reported_faults.items():
             if before.get(source) != text:
                 about = Reference(source.version, source.kind, source.name, source.namespace, source.uid)

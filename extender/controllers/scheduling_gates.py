@@ -92,14 +92,14 @@ class Releaser:
     """
 
     def __init__(self, ledger: Ledger, leads: Callable[[], bool]) -> None:
-        self._shown = ledger.shown_pods
+        self._shown_pods = ledger.shown_pods
         self._leads = leads
         self._guard = FaultGuard("releases")
 
     def on_decisions(self, _: Decisions) -> None:
         if not self._leads():
-            self._shown.take_all_back()
+            self._shown_pods.take_all_back()
             return
-        for key in self._shown.due_groups():
-            if not self._guard.run(key, partial(self._shown.release, key)):
-                self._shown.postpone(key)
+        for key in self._shown_pods.due_groups():
+            if not self._guard.run(key, partial(self._shown_pods.release, key)):
+                self._shown_pods.postpone(key)

@@ -5,8 +5,8 @@ Each Command is executed once. It is recorded on its job before it is removed:
     Command ──► annotation kube-muster.io/last-command: UID/ACTION/VERSION ──► status of the job
 
 VERSION is the status.version of the job at that time. An action that ends pods raises status.version in the
-write of the new phase. A record with an older version is therefore done, even after a crash between two of
-these writes.
+write of the new phase. If the version in a record is older than that of the job, the action was therefore
+carried out, even if Muster ended between two of these writes.
 """
 
 import threading
@@ -99,10 +99,10 @@ class VolcanoCommandsController(RecordingController[str]):
             return
         with self._lock:
             if self._oldest_commands is None:
-                first: dict[str, str] = {}
-                for command in sorted(self._commands.values(), key=_order):
-                    first.setdefault(command.target.uid if command.target else "", command.metadata.uid)
-                self._oldest_commands = list(first.values())
+                first_uids: dict[str, str] = {}
+                for command in sorted(self._commands.values(), key=_sort_key):
+                    first_uids.setdefault(command.target.uid if command.target else "", command.metadata.uid)
+                self._oldest_commands = list(first_uids.values())
             oldest_commands = self._oldest_commands
         yield from (uid for uid in oldest_commands if uid not in self._queue)
 
@@ -134,8 +134,8 @@ class VolcanoCommandsController(RecordingController[str]):
         """Record a Command on its job, and remove it."""
         meta, uid = job.metadata, command.metadata.uid
         record = {LAST_COMMAND: f"{uid}/{command.action}/{job.status.version}"}
-        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        patch = {"metadata": {**guard, "annotations": record}}
+        preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch = {"metadata": {**preconditions, "annotations": record}}
         self._cluster.merge_job(VOLCANO_JOBS, meta.namespace, meta.name, patch)
         log.info("a Command was recorded", job=f"{meta.namespace}/{meta.name}", action=command.action)
         self._remove(command)
@@ -166,7 +166,7 @@ class VolcanoCommandsController(RecordingController[str]):
             self._recorder.record(volcano_job_reference(job), WARNING, EventReason.COMMAND_REFUSED, message)
 
 
-def _order(command: Command) -> tuple[str, int]:
+def _sort_key(command: Command) -> tuple[str, int]:
     """Return the sort key of a Command: the time of its creation, then its resourceVersion."""
     meta = command.metadata
     version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0

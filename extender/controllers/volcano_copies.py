@@ -84,7 +84,7 @@ class VolcanoCopies:
         self._jobs: dict[Uid, VolcanoJob] = {}
         self._pods: defaultdict[Uid, _Pods] = defaultdict(_Pods)  # keyed by the UID of their job
         self.obeyed_uids: dict[Uid, str] = {}  # UID of the last Command that each job has obeyed
-        self._owners: dict[str, Uid] = {}  # jobs of the pods that the watch has shown, by UID of the pod
+        self._job_by_pod: dict[str, Uid] = {}  # jobs of the pods that the watch has shown, by UID of the pod
 
     def put(self, job: VolcanoJob) -> None:
         with self._lock:
@@ -119,7 +119,7 @@ class VolcanoCopies:
         """Store a pod that the watch has shown, under its job."""
         owner = controller_of(pod.metadata.owner_references)
         job_pod = pod_of(as_json(pod.metadata, pod.spec, pod.status))
-        if owner is None or job_pod is None or self._owners.get(job_pod.uid, owner.uid) != owner.uid:
+        if owner is None or job_pod is None or self._job_by_pod.get(job_pod.uid, owner.uid) != owner.uid:
             meta = pod.metadata  # the pod may have belonged to another job before
             self.remove(Removed(meta.namespace, meta.name, meta.uid))
         if owner is None or job_pod is None:
@@ -128,7 +128,7 @@ class VolcanoCopies:
         with self._lock:
             job_pods = self._pods[uid]
             job_pods.shown_pods[job_pod.uid] = job_pod
-            self._owners[job_pod.uid] = uid
+            self._job_by_pod[job_pod.uid] = uid
             if (created := job_pods.created_pods.get(job_pod.name)) is not None and created.pod is not None:
                 del job_pods.created_pods[job_pod.name]
         self._on_change(uid)
@@ -136,15 +136,15 @@ class VolcanoCopies:
     def remove(self, removed: Removed) -> None:
         """Forget a pod that is gone, and report its loss if Muster did not delete it."""
         with self._lock:
-            if (uid := self._owners.pop(removed.uid, None)) is None:
+            if (uid := self._job_by_pod.pop(removed.uid, None)) is None:
                 return
             job_pods = self._pods[uid]
-            pod, is_ours = job_pods.shown_pods.pop(removed.uid), removed.uid in job_pods.deleted_uids
+            pod, is_our_deletion = job_pods.shown_pods.pop(removed.uid), removed.uid in job_pods.deleted_uids
             job_pods.deleted_uids.discard(removed.uid)
             if any(created.pod is None for created in job_pods.created_pods.values()):
                 job_pods.gone_uids.add(removed.uid)
             self._drop_if_empty(uid)
-        if not is_ours and self._belongs_to_job(uid, pod):
+        if not is_our_deletion and self._belongs_to_job(uid, pod):
             self._on_loss(LostPod(uid, pod))
         self._on_change(uid)
 
@@ -160,10 +160,10 @@ class VolcanoCopies:
                     del job_pods.created_pods[name]
             created = (copy.pod for copy in job_pods.created_pods.values() if copy.pod is not None)
             pods = [*job_pods.shown_pods.values(), *created]
-            deleted = job_pods.deleted_uids
+            deleted_uids = job_pods.deleted_uids
             self._drop_if_empty(uid)
         return [
-            replace(pod, is_deleting=True) if pod.uid in deleted else pod
+            replace(pod, is_deleting=True) if pod.uid in deleted_uids else pod
             for pod in pods
             if self._belongs_to_job(uid, pod)
         ]
@@ -191,8 +191,8 @@ class VolcanoCopies:
 
     def record_deletion(self, uid: Uid, pod: JobPod, has_succeeded: bool = True) -> None:
         with self._lock:
-            deleted = self._pods[uid].deleted_uids
-            (deleted.add if has_succeeded else deleted.discard)(pod.uid)
+            deleted_uids = self._pods[uid].deleted_uids
+            (deleted_uids.add if has_succeeded else deleted_uids.discard)(pod.uid)
             self._drop_if_empty(uid)
 
     def forget_writes(self) -> None:

@@ -52,7 +52,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._lock = threading.Lock()
         self._crons: dict[Uid, CronJob] = {}
         self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # Jobs by UID of their CronJob
-        self._owners: dict[Uid, Uid] = {}  # CronJobs of the Jobs, by UID of the Job
+        self._cron_by_job: dict[Uid, Uid] = {}  # CronJobs of the Jobs, by UID of the Job
         self._busy_crons: set[Uid] = set()
         self._reported_faults: dict[Uid, str] = {}  # reported faults of each CronJob, as a text
         self._has_listed_all = False  # whether all have been due since this replica began to run them
@@ -79,13 +79,13 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         if owner is None or (owner.api_version, owner.kind) != (JOB_VERSION, "CronJob"):
             return
         with self._lock:
-            self._owners[uid] = Uid(owner.uid)
+            self._cron_by_job[uid] = Uid(owner.uid)
             self._jobs.setdefault(Uid(owner.uid), {})[uid] = job
         self._queue.add(Uid(owner.uid))
 
     def forget(self, job: Uid) -> None:
         with self._lock:
-            owner = self._owners.pop(job, None)
+            owner = self._cron_by_job.pop(job, None)
             if owner is None:
                 return
             del self._jobs[owner][job]
@@ -140,8 +140,8 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         if plan.job_to_create is not None:
             self._create(cron, plan.job_to_create)
         if changes:
-            guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-            patch = {"metadata": guard, "status": changes}
+            preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+            patch = {"metadata": preconditions, "status": changes}
             answer = self._cluster.patch_cron_job_status(meta.namespace, meta.name, patch)
             with self._lock:
                 if self._crons.get(Uid(meta.uid)) is cron:

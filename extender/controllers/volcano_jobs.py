@@ -103,10 +103,10 @@ class VolcanoJobsController(RecordingController[Uid]):
         self._memories: dict[Uid, _JobMemory] = {}
         self._is_running_jobs = False
         self._has_listed_all = False  # whether all jobs were listed since this replica began to run them
-        self._unlisted: list[Uid] = []  # listed jobs that were not made due yet
+        self._not_due: list[Uid] = []  # listed jobs that were not made due yet
 
     def on_stopped_leading(self) -> None:
-        self._has_listed_all, self._unlisted = False, []
+        self._has_listed_all, self._not_due = False, []
         self._memories.clear()
         self.copies.forget_writes()
 
@@ -134,8 +134,8 @@ class VolcanoJobsController(RecordingController[Uid]):
             log.info("Volcano Jobs are run by Muster" if is_running_jobs else "Volcano Jobs are left alone")
             self.on_stopped_leading()
         if is_running_jobs and not self._has_listed_all:
-            self._has_listed_all, self._unlisted = True, self.copies.uids()
-        due_jobs, self._unlisted = self._unlisted[:_MAX_JOBS_PER_CYCLE], self._unlisted[_MAX_JOBS_PER_CYCLE:]
+            self._has_listed_all, self._not_due = True, self.copies.uids()
+        due_jobs, self._not_due = self._not_due[:_MAX_JOBS_PER_CYCLE], self._not_due[_MAX_JOBS_PER_CYCLE:]
         yield from due_jobs
 
     def reconcile(self, uid: Uid) -> None:
@@ -269,11 +269,11 @@ class VolcanoJobsController(RecordingController[Uid]):
             memory.is_writing = False
             self._queue.add(uid)
 
-        def undone() -> None:
+        def end_write() -> None:
             memory.is_writing = False
 
         memory.is_writing = True
-        self.write(uid, write_and_continue, on_failure=undone)
+        self.write(uid, write_and_continue, on_failure=end_write)
 
     def _write_status(
         self,
@@ -303,8 +303,8 @@ class VolcanoJobsController(RecordingController[Uid]):
             Conflict: The job has another version now.
         """
         meta = job.metadata
-        guard = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        patch = {"metadata": guard, "status": changes}
+        preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        patch = {"metadata": preconditions, "status": changes}
         answer = self._cluster.patch_volcano_job_status(meta.namespace, meta.name, patch)
         self.copies.record_write(job, answer)
         return answer

@@ -60,8 +60,8 @@ class JobObjects:
                 existing = self._cluster.create_owned(kind, meta.namespace, obj, meta.uid)
                 if kind is resources.CONFIG_MAPS and existing.get("data") != obj["data"]:
                     changes = difference(existing.get("data") or {}, obj["data"])
-                    guard = {"uid": existing["metadata"]["uid"]}
-                    patch = {"metadata": guard, "data": changes}
+                    preconditions = {"uid": existing["metadata"]["uid"]}
+                    patch = {"metadata": preconditions, "data": changes}
                     self._cluster.merge_job(kind, meta.namespace, name, patch)
 
     def make_secret(self, job: VolcanoJob) -> str:

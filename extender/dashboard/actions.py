@@ -77,7 +77,7 @@ def actions(source: Source) -> Blueprint:
         target = _group_target(source, namespace, name, kind)
         _check_right("get", target, g.viewer)
         objects = [g.viewer.get(POD_GROUPS, target.namespace, target.name)]
-        job = _job(target.group) if target.group is not None else None
+        job = _read_job(target.group) if target.group is not None else None
         if job is not None:
             _, obj = job
             objects.insert(0, obj)
@@ -92,8 +92,8 @@ def actions(source: Source) -> Blueprint:
 
     for path in GROUP_PATHS:
         blueprint.add_url_rule(f"{path}/yaml", "show_yaml", show_yaml)
-        change = f"{path}/<any(hold, resume, stop, priority):action>"
-        blueprint.add_url_rule(change, "change_group", change_group, methods=["POST"])
+        change_path = f"{path}/<any(hold, resume, stop, priority):action>"
+        blueprint.add_url_rule(change_path, "change_group", change_group, methods=["POST"])
 
     @blueprint.post("/queues/<name>/<any(open, close, hold, resume):action>")
     def change_queue(name: str, action: str) -> Response | str:
@@ -110,12 +110,12 @@ def _group_target(source: Source, namespace: str, name: str, kind: str) -> Actio
     owner_name = f"{kind}/{name}" if kind else name
     groups = [group for group in source.overview().groups if group.namespace == namespace]
     candidates = [group for group in groups if (group.called == owner_name if kind else group.name == name)]
-    newest = max(candidates, key=lambda group: (group.verdict != "Ended", group.created), default=None)
+    newest_group = max(candidates, key=lambda group: (group.verdict != "Ended", group.created), default=None)
     address: dict[str, Any] = {"namespace": namespace, "name": name} | ({"kind": kind} if kind else {})
     page = url_for("pages.group", **address)
-    owned_name = newest.name if newest else ""
-    name_for_users = f"{owner_name} in namespace {namespace}" if kind else f"group {namespace}/{name}"
-    return ActionTarget(POD_GROUPS, namespace, owned_name if kind else name, page, name_for_users, newest)
+    group_name = newest_group.name if newest_group else ""
+    display_name = f"{owner_name} in namespace {namespace}" if kind else f"group {namespace}/{name}"
+    return ActionTarget(POD_GROUPS, namespace, group_name if kind else name, page, display_name, newest_group)
 
 
 def _check_right(verb: str, target: ActionTarget, viewer: Viewer) -> None:
@@ -182,7 +182,7 @@ def _confirm_and_write(
 # ---- jobs
 
 
-def _rows(group: GroupSummary) -> Iterator[WorkloadRow]:
+def _kind_rows(group: GroupSummary) -> Iterator[WorkloadRow]:
     """Yield the table rows of the job that owns a group, one for each version of its kind.
 
     A group without a job has no row.
@@ -197,13 +197,13 @@ def _is_job(group: GroupSummary) -> bool:
 
     The job may also have been created without `suspend`.
     """
-    return any(_rows(group))
+    return any(_kind_rows(group))
 
 
-def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
+def _read_job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
     """Return the job that owns a group, read with the viewer's credentials; None if no job can be read."""
     name = group.called.rpartition("/")[2]
-    for row in _rows(group):
+    for row in _kind_rows(group):
         resource = resource_of(row)
         if g.viewer.may("get", resource.group, resource.plural, group.namespace, name):
             try:
@@ -214,7 +214,7 @@ def _job(group: GroupSummary) -> tuple[WorkloadRow, Json] | None:
 
 
 def _change_job(group: GroupSummary, target: ActionTarget, action: str) -> Response | str:
-    job = _job(group)
+    job = _read_job(group)
     if job is None:
         raise Conflict(f"{target.display_name} cannot be read, or is no job with a field that suspends it")
     row, obj = job
@@ -299,7 +299,7 @@ def _button(action: str, parts: Mapping[str, Any]) -> Button:
 
 def _may_suspend(viewer: Viewer, group: GroupSummary) -> bool:
     """Return whether the viewer may suspend and resume the job of a group."""
-    row = next(_rows(group), None)
+    row = next(_kind_rows(group), None)
     if row is None:
         return False
     if row.commanded:

@@ -232,33 +232,33 @@ def _refuse_forged(viewer: Viewer) -> None:
 
 
 def limit_costs(
-    app: Flask, spent: Callable[[], float] = time.thread_time, clock: Callable[[], float] = time.monotonic
+    app: Flask, read_cpu: Callable[[], float] = time.thread_time, clock: Callable[[], float] = time.monotonic
 ) -> None:
     """Limit the processor time of each viewer. A viewer who exceeds the limit gets 429 for a while.
 
-    `spent` returns the processor seconds of the current thread.
+    `read_cpu` returns the processor seconds of the current thread.
     """
     buckets: LRUCache[str, TokenBucket] = LRUCache(_MAX_VIEWERS)
     lock = Lock()
 
     @app.before_request
     def begin() -> None:
-        g.began = spent()
+        g.began = read_cpu()
         viewer = g.get("viewer")
         if viewer is None:
             return
         with lock:
-            tokens = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST_SECONDS, clock()))
-            if tokens.tokens_at(clock()) < _CORE_SHARE:
+            limit = buckets.setdefault(viewer.name, TokenBucket(_CORE_SHARE, _BURST_SECONDS, clock()))
+            if limit.tokens_at(clock()) < _CORE_SHARE:
                 raise TooManyRequests("You have asked for very much: wait a moment", retry_after=2)
 
     @app.after_request
     def end(answer: Response) -> Response:
         viewer, began = g.get("viewer"), g.get("began")  # a refused request has no start time
         with lock:
-            tokens = buckets.get(viewer.name) if viewer else None
-            if tokens is not None and began is not None:
-                tokens.take(clock(), min(spent() - began, tokens.tokens_at(clock())))
+            limit = buckets.get(viewer.name) if viewer else None
+            if limit is not None and began is not None:
+                limit.take(clock(), min(read_cpu() - began, limit.tokens_at(clock())))
         return answer
 
 

@@ -35,7 +35,10 @@ class AmountBar(NamedTuple):
 
 
 def scales_of(queues: Sequence[QueueSummary]) -> Scales:
-    """Return the common scale of the queues' bars: the sums of the topmost queues, or the largest amounts."""
+    """Return the scales that the bars of all queues share, by resource and flavor.
+
+    A scale is the sum over the topmost queues, or the largest amount of one queue if that is larger.
+    """
     sizes: dict[str, dict[tuple[str, str], float]] = {}
     for queue in queues:
         shares = {(share.resource, share.flavor): share for share in queue.shares}
@@ -74,8 +77,8 @@ def share_bar(share: ShareSummary, scales: Scales) -> AmountBar:
     parts = _parts(scale, held=own_usage, borrowed=share.borrowed, lent=share.lent)
     limit = share.ceiling if share.ceiling is not None and share.ceiling <= scale else 0.0
     ticks = {"ceiling": limit, "deserved": share.deserved, "guarantee": share.guarantee}
-    lines = [BarPart(kind, _percent(value, scale)) for kind, value in ticks.items() if value > 0]
-    return AmountBar([deserved_part, *parts], lines, _percent(ceiling, scale))
+    tick_parts = [BarPart(kind, _percent(value, scale)) for kind, value in ticks.items() if value > 0]
+    return AmountBar([deserved_part, *parts], tick_parts, _percent(ceiling, scale))
 
 
 def shortfall_bar(shortfall: ShortfallSummary) -> AmountBar:

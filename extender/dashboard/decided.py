@@ -32,7 +32,7 @@ from extender.api.summaries import (
     node_health,
     share_summaries,
 )
-from extender.controllers.podgroup_status import waiting_of
+from extender.controllers.podgroup_status import wait_details
 from extender.dashboard.source import LastHour
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import sentence
@@ -139,9 +139,9 @@ class DecidedOverviews:
         explanation = self._why_of(decision)
         if explanation is not None:
             return explanation
-        cached, due = self._explanations.get(decision.key, (None, -inf))
+        cached, until = self._explanations.get(decision.key, (None, -inf))
         now = self._clock()
-        if cached is None or cached.reason != str(decision.reason or "") or now >= max(due, self._rest_end):
+        if cached is None or cached.reason != str(decision.reason or "") or now >= max(until, self._rest_end):
             cached = explain_group(decisions, decision.key)
             self._explanations[decision.key] = cached, now + _EXPLANATION_SECONDS
             self._rest_end = max(self._rest_end, now + _REST_FACTOR * (self._clock() - now))
@@ -359,7 +359,7 @@ def _group_summary(
     namespace, _, name = info.key.partition("/")
     reason = decision.reason
     if reason is not None:
-        status = waiting_of(decision, explanation, explanation.outlook if explanation else "", estimate)
+        status = wait_details(decision, explanation, explanation.outlook if explanation else "", estimate)
         detail = message_of(replace(decision, position=0))
         wait = WaitSummary.from_status(reason, sentence(reason), detail, status, queue_length)
         more = len(explanation.holders) + explanation.more_holders - len(wait.holders) if explanation else 0
@@ -418,8 +418,8 @@ def _members(info: GroupInfo, decision: GroupDecision) -> Iterator[MemberSummary
 def _shortfall(snapshot: Snapshot, info: GroupInfo) -> Iterator[ShortfallSummary]:
     lacking = missing(info)
     masks = [snapshot.nodes.suitable_rows(shape) for shape in lacking.shapes]
-    suitable = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
-    sums = np.maximum(snapshot.capacity[suitable], 0).sum(axis=0).tolist()
+    suitable_rows = np.logical_or.reduce(masks) if masks else np.zeros(len(snapshot.nodes.nodes), np.bool_)
+    sums = np.maximum(snapshot.capacity[suitable_rows], 0).sum(axis=0).tolist()
     free = in_units(dict(zip(snapshot.dimensions, sums, strict=True)))
     for name, requested in sorted(in_units(lacking.requests).items()):
         yield ShortfallSummary(name, requested, free.get(name, 0.0))
@@ -485,8 +485,8 @@ class _Nodes:
             or old_table.topologies is not table.topologies
         ):
             return {node.name for node in table.nodes if node}
-        differs = (old_rows[0] != rows[0]).any(axis=1) | (old_rows[1] != rows[1]).any(axis=1)
-        names = {node.name for node in (table.nodes[row] for row in np.flatnonzero(differs)) if node}
+        is_different = (old_rows[0] != rows[0]).any(axis=1) | (old_rows[1] != rows[1]).any(axis=1)
+        names = {node.name for node in (table.nodes[row] for row in np.flatnonzero(is_different)) if node}
         if old_table is not table:
             pairs = zip(old_table.nodes, table.nodes, strict=True)
             names |= {new.name for old, new in pairs if new is not None and new is not old}

@@ -22,7 +22,7 @@ History = Callable[[Period], Report]
 
 SPANS = {"1d": "a day", "7d": "a week", "30d": "a month"}
 _DEFAULT_SPAN = "7d"
-_CACHED = 60  # seconds for which a report is cached
+_CACHE_AGE = 60  # seconds for which a report is cached
 _PAGE_ROWS = 50
 
 
@@ -46,8 +46,8 @@ ROWS = (
 
 def groupings_of(rights: Rights) -> list[By]:
     """Return the groupings that a viewer may see. Sums by user need the right to list all groups."""
-    all_groups = rights.namespaces is None
-    allowed = {By.QUEUE: rights.queues, By.NAMESPACE: all_groups or rights.namespaces, By.USER: all_groups}
+    sees_all = rights.namespaces is None
+    allowed = {By.QUEUE: rights.sees_queues, By.NAMESPACE: sees_all or rights.namespaces, By.USER: sees_all}
     return [by for by, granted in allowed.items() if granted]
 
 
@@ -146,11 +146,11 @@ class HistoryPage:
             finally:
                 self._report_lock.release()
 
-        return self._renderer.derived(self._cache_key(visible, by, since), make)
+        return self._renderer.derive(self._cache_key(visible, by, since), make)
 
     def _cache_key(self, visible: VisibleOverview, by: By, since: str) -> Hashable:
         """Return the cache key of a report.
 
         The key includes the notes of the overview, because they depend on whether this replica leads.
         """
-        return ("report", by, since, tuple(visible.overview.notes), int(self._renderer.clock() // _CACHED))
+        return ("report", by, since, tuple(visible.overview.notes), int(self._renderer.clock() // _CACHE_AGE))

@@ -41,12 +41,12 @@ def is_running(group: GroupSummary) -> bool:
     return group.verdict == "Running" and bool(group.started)
 
 
-def _longest_run_last(group: GroupSummary) -> float:
-    """Return a sort key for run times. The negative start time needs no current time."""
+def _run_time_key(group: GroupSummary) -> float:
+    """Return the sort key of a group's run time: its negative start time, which needs no current time."""
     return -unix_seconds(group.started) if is_running(group) else float("-inf")
 
 
-def _by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
+def _sort_by_position(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     """Return the groups in the order of the page.
 
     Pending groups come first, by position in their queue, then starting groups. All other groups keep the
@@ -75,7 +75,7 @@ GROUPS = (
         lambda group: -unix_seconds(waited_since(group)) if group.wait else float("-inf"),
         "number",
     ),
-    Column[GroupSummary]("runs", "Running", _longest_run_last, "number"),
+    Column[GroupSummary]("runs", "Running", _run_time_key, "number"),
     Column[GroupSummary](
         "start",
         "Expected start",
@@ -90,18 +90,18 @@ class JobIndex:
     """Index of the visible groups: all groups in the order of the page, also by namespace and by queue."""
 
     def __init__(self, groups: Sequence[GroupSummary]) -> None:
-        self.all = _by_position(groups)
-        self.of_namespace: dict[str, list[GroupSummary]] = defaultdict(list)
-        self.of_queue: dict[str, list[GroupSummary]] = defaultdict(list)
+        self.all = _sort_by_position(groups)
+        self.by_namespace: dict[str, list[GroupSummary]] = defaultdict(list)
+        self.by_queue: dict[str, list[GroupSummary]] = defaultdict(list)
         for group in self.all:
-            self.of_namespace[group.namespace].append(group)
-            self.of_queue[group.queue].append(group)
+            self.by_namespace[group.namespace].append(group)
+            self.by_queue[group.queue].append(group)
         owned_groups = [group for group in groups if "/" in group.called]
         owned_groups.sort(key=lambda group: (group.verdict != "Ended", group.created))
         self._display_names = {group.key: group.display_name for group in owned_groups}
         # If several groups have the same display name, the newest group counts; ended groups count less.
-        self._by_display_name = {group.display_name: group for group in owned_groups}
-        self.namespaces, self.queues = sorted(self.of_namespace), sorted(filter(None, self.of_queue))
+        self._group_by_display_name = {group.display_name: group for group in owned_groups}
+        self.namespaces, self.queues = sorted(self.by_namespace), sorted(filter(None, self.by_queue))
 
     def display_name(self, key: str) -> str:
         """Return the name of a group for users, such as `team/pytorchjob/train`."""
@@ -109,7 +109,7 @@ class JobIndex:
 
     def of_owner(self, namespace: str, kind: str, name: str) -> GroupSummary | None:
         """Return the group of an owner's pods; None if there is none."""
-        return self._by_display_name.get(f"{namespace}/{kind}/{name}")
+        return self._group_by_display_name.get(f"{namespace}/{kind}/{name}")
 
     def address(self, group: GroupSummary) -> Mapping[str, Any]:
         """Return the parts of a group's address.
@@ -117,13 +117,13 @@ class JobIndex:
         The address names the owner of the group. If `of_owner` returns another group for this owner,
         for example a newer group, the address names the group itself.
         """
-        is_replaced = self._by_display_name.get(group.display_name, group).name != group.name
+        is_replaced = self._group_by_display_name.get(group.display_name, group).name != group.name
         parts = {} if is_replaced else address_parts(group.display_name)
         return parts or {"namespace": group.namespace, "name": group.name}
 
 
 def job_index(renderer: Renderer, visible: VisibleOverview) -> JobIndex:
-    return renderer.derived(("job index", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
+    return renderer.derive(("job index", visible.state("groups")), lambda: JobIndex(visible.overview.groups))
 
 
 def detail_of(wait: WaitSummary) -> str:
@@ -139,7 +139,7 @@ class MergedEvent(NamedTuple):
     more: int
 
 
-def merged_events(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
+def merge_events(timeline: Sequence[EventSummary]) -> list[MergedEvent]:
     """Return a timeline in which events of one reason within a few seconds are merged."""
     events: list[MergedEvent] = []
     for event in timeline:
@@ -175,7 +175,7 @@ class JobPages:
     def _jobs(self, visible: VisibleOverview, namespace: str) -> Mapping[str, Any]:
         index = job_index(self._renderer, visible)
         queue, state = request.args.get("queue", ""), request.args.get("state", "")
-        groups: Sequence[GroupSummary] = index.of_namespace.get(namespace, []) if namespace else index.all
+        groups: Sequence[GroupSummary] = index.by_namespace.get(namespace, []) if namespace else index.all
         queues = sorted({row.queue for row in groups if row.queue}) if namespace else index.queues
         rows = [row for row in groups if row.queue == queue] if queue else groups
         counts = Counter(row.verdict for row in rows)
@@ -192,7 +192,7 @@ class JobPages:
             "namespaces": [] if namespace else index.namespaces,
             "queues": queues,
             "notes": visible.overview.notes,
-            "may_see_queues": visible.rights.queues,
+            "may_see_queues": visible.rights.sees_queues,
             "waited_since": waited_since,
             "is_running": is_running,
             "detail_of": detail_of,
@@ -202,7 +202,7 @@ class JobPages:
         """Return the page of a group. A group with an owner is addressed by the owner's kind and name."""
         visible = self._renderer.visible_overview()
         index = job_index(self._renderer, visible)
-        details = found_details(self._renderer, visible, namespace, name, kind)
+        details = find_details(self._renderer, visible, namespace, name, kind)
         group = details.group
         parts = index.address(group)
         if not kind and "kind" in parts:
@@ -212,15 +212,15 @@ class JobPages:
             return {
                 "details": details,
                 "group": group,
-                "timeline": merged_events(details.timeline)[-_MAX_EVENTS:],
+                "timeline": merge_events(details.timeline)[-_MAX_EVENTS:],
                 "bars": [(shortfall, shortfall_bar(shortfall)) for shortfall in details.shortfall],
                 "members": page(details.members, (), request.args, _MAX_ROWS),
-                "on_nodes": visible.rights.nodes and any(member.node for member in details.members),
+                "on_nodes": visible.rights.sees_nodes and any(member.node for member in details.members),
                 "waited_since": waited_since(group),
                 "may_see": visible.rights.may_see_group,
                 "display_name": index.display_name,
                 "detail": detail_of(group.wait) if group.wait else "",
-                "may_see_queues": visible.rights.queues,
+                "may_see_queues": visible.rights.sees_queues,
             }
 
         crumbs = [("Jobs", url_for("pages.jobs")), (namespace, url_for("pages.jobs", namespace=namespace))]
@@ -231,7 +231,7 @@ class JobPages:
         return self._renderer.page(visible, screen)
 
 
-def found_details(
+def find_details(
     renderer: Renderer, visible: VisibleOverview, namespace: str, name: str, kind: str
 ) -> GroupDetails:
     """Return the details of a group. The group may be newer than the overview.

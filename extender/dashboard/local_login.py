@@ -56,7 +56,7 @@ class LocalLogin:
         return f"{self._root}/login?token={self._token}"
 
     def identify(self, request: Request) -> Viewer | None:
-        if not self._is_known(request):
+        if not self._has_cookie(request):
             return None
         return ReviewedViewer(self._user(), self._secret, self._grants, self._connect)
 
@@ -76,7 +76,7 @@ class LocalLogin:
     def _connect(self) -> Iterator[Connection]:
         yield self._connection
 
-    def _is_known(self, request: Request) -> bool:
+    def _has_cookie(self, request: Request) -> bool:
         cookie = request.cookies.get(_COOKIE, "")
         return hmac.compare_digest(cookie.encode(), self._secret.encode())
 
@@ -96,7 +96,7 @@ class LocalLogin:
                 is_valid = request.method == "GET" and hmac.compare_digest(token, self._token.encode())
                 if is_valid:
                     self._token = _short_secret()
-            if not is_valid and not self._is_known(request):
+            if not is_valid and not self._has_cookie(request):
                 raise Unauthorized("This address was used before, or is not the one that was printed last")
             answer = redirect(url_for("pages.jobs"), 303)
             if is_valid:

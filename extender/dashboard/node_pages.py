@@ -42,8 +42,8 @@ class NodePages:
         return self._renderer.page(visible, screen)
 
     def _nodes(self, visible: VisibleOverview) -> Mapping[str, Any]:
-        nodes, chosen = visible.overview.nodes, request.args.get("group", "")
-        listed_nodes = [node for node in nodes if chosen in node.groups] if chosen else nodes
+        nodes, chosen_group = visible.overview.nodes, request.args.get("group", "")
+        listed_nodes = [node for node in nodes if chosen_group in node.groups] if chosen_group else nodes
         listed_nodes = matching_rows(
             listed_nodes,
             request.args,
@@ -51,18 +51,18 @@ class NodePages:
         )
         topologies = visible.overview.topologies if nodes else ()
         trees_key = ("topologies", visible.state("nodes", "topologies"))
-        trees = self._renderer.derived(trees_key, lambda: _trees(topologies, nodes))
-        key = ("pools", visible.state("nodes"), chosen)
+        trees = self._renderer.derive(trees_key, lambda: _trees(topologies, nodes))
+        key = ("pools", visible.state("nodes"), chosen_group)
         rows = page(listed_nodes, NODES, request.args, _MAX_ROWS)
         return {
-            "pools": self._renderer.derived(key, lambda: _pools(nodes, chosen)),
+            "pools": self._renderer.derive(key, lambda: _pools(nodes, chosen_group)),
             "trees": [_searched_tree(*tree, request.args) for tree in trees],
             "page": rows,
             "columns": NODES,
             "uses": [_main_uses(node) for node in rows.rows],
-            "chosen": chosen,
+            "chosen": chosen_group,
             "unfiltered_count": len(nodes),
-            "may_list": visible.rights.nodes,
+            "may_list": visible.rights.sees_nodes,
             "may_see": visible.rights.may_see_group,
             "display_name": job_index(self._renderer, visible).display_name,
             "reservations": visible.overview.reservations,
@@ -101,15 +101,15 @@ class NodePool:
     pieces: Sequence[FreePiece]
 
 
-def _pools(nodes: Sequence[NodeSummary], highlighted: str = "") -> list[NodePool]:
-    """Return the pools, the largest first. The nodes of the group `highlighted` are emphasized."""
-    nodes_of: dict[str, list[NodeSummary]] = defaultdict(list)
+def _pools(nodes: Sequence[NodeSummary], highlighted_group: str = "") -> list[NodePool]:
+    """Return the pools, the largest first. The nodes of `highlighted_group` are emphasized."""
+    nodes_by_pool: dict[str, list[NodeSummary]] = defaultdict(list)
     for node in nodes:
-        nodes_of[_pool_name(node)].append(node)
+        nodes_by_pool[_pool_name(node)].append(node)
     nodes_per_tile = -(-len(nodes) // _MAX_TILES)
     return [
-        _pool(name, nodes_of[name], nodes_per_tile, highlighted)
-        for name in sorted(nodes_of, key=lambda name: (-len(nodes_of[name]), name))
+        _pool(name, nodes_by_pool[name], nodes_per_tile, highlighted_group)
+        for name in sorted(nodes_by_pool, key=lambda name: (-len(nodes_by_pool[name]), name))
     ]
 
 
@@ -122,10 +122,10 @@ def _pool_name(node: NodeSummary) -> str:
     return ", ".join(devices) or "cpu only"
 
 
-def _pool(name: str, nodes: Sequence[NodeSummary], nodes_per_tile: int, highlighted: str) -> NodePool:
+def _pool(name: str, nodes: Sequence[NodeSummary], nodes_per_tile: int, highlighted_group: str) -> NodePool:
     resource = main_resource([node.allocatable for node in nodes])
     chunks = (nodes[at : at + nodes_per_tile] for at in range(0, len(nodes), nodes_per_tile))
-    tiles = [_tile(chunk, resource, highlighted) for chunk in chunks]
+    tiles = [_tile(chunk, resource, highlighted_group) for chunk in chunks]
     return NodePool(name, len(nodes), resource, _uses(nodes), tiles, _pieces(nodes, resource))
 
 
@@ -152,7 +152,7 @@ def fullness(node: NodeSummary, resource: str) -> float:
     return min(used / allocatable, 1.0) if allocatable > 0 else 0.0
 
 
-def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile:
+def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted_group: str) -> Tile:
     mean = sum(fullness(node, resource) for node in nodes) / len(nodes)
     partial_level = 1 + int(mean * (_FULL_LEVEL - 1)) if mean > 0 else 0
     level = _FULL_LEVEL if mean > 0.999 else partial_level
@@ -160,7 +160,7 @@ def _tile(nodes: Sequence[NodeSummary], resource: str, highlighted: str) -> Tile
         "claimed": any(any(node.claimed.values()) for node in nodes),
         "reserved": any(node.reserved_for for node in nodes),
         "closed": all(not node.taken for node in nodes),
-        "chosen": bool(highlighted) and any(highlighted in node.groups for node in nodes),
+        "chosen": bool(highlighted_group) and any(highlighted_group in node.groups for node in nodes),
     }
     set_classes = [name for name, is_set in classes.items() if is_set]
     names = nodes[0].name if len(nodes) == 1 else f"{nodes[0].name} … {nodes[-1].name}"
@@ -226,7 +226,7 @@ def _searched_tree(levels: Sequence[str], domains: list[DomainSummary], query: M
     return Tree(levels, rows, max(len(listed_domains) - _MAX_ROWS, 0))
 
 
-# ---- one by one
+# ---- the list of nodes
 
 
 def _resource_of(node: NodeSummary) -> str:

@@ -18,7 +18,7 @@ from extender.dashboard.tables import Column, matching_rows, page
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import shortened_name
 
-_MAX_ROWS, _NEXT, _MAX_CHILDREN = 40, 20, 100  # maximum rows of a page, of pending groups, of child queues
+_MAX_ROWS, _MAX_NEXT, _MAX_CHILDREN = 40, 20, 100  # limits: rows, pending groups, child queues
 
 QUEUES = (
     Column[QueueSummary]("name", "Queue"),
@@ -62,14 +62,14 @@ class QueuePages:
     def _queues(self, visible: VisibleOverview) -> Mapping[str, Any]:
         queues = visible.overview.queues
         key = ("capacity", visible.state("nodes", "groups"))
-        capacity = self._renderer.derived(key, visible.capacity)
-        scale = self._renderer.derived(("scales", visible.state("queues")), lambda: scales_of(queues))
+        capacity = self._renderer.derive(key, visible.capacity)
+        scale = self._renderer.derive(("scales", visible.state("queues")), lambda: scales_of(queues))
         listed_queues = matching_rows(queues, request.args, lambda queue: queue.name)
         rows = page(listed_queues, QUEUES, request.args, _MAX_ROWS)
         return {
             "page": rows,
             "columns": QUEUES,
-            "may_list": visible.rights.queues,
+            "may_list": visible.rights.sees_queues,
             "unfiltered_count": len(queues),
             "local_queue_count": len(visible.overview.local_queues),
             "capacities": [
@@ -91,7 +91,7 @@ class QueuePages:
                 "page": page(listed_queues, LOCAL_QUEUES, request.args, _MAX_ROWS),
                 "columns": LOCAL_QUEUES,
                 "unfiltered_count": len(local_queues),
-                "may_see_queues": visible.rights.queues,
+                "may_see_queues": visible.rights.sees_queues,
             }
 
         crumbs = [("Queues", url_for("pages.queues"))]
@@ -106,7 +106,7 @@ class QueuePages:
             raise NotFound(f"There is no queue {shortened_name(name)}, or you may not list queues.")
 
         def make() -> Mapping[str, Any]:
-            groups = job_index(self._renderer, visible).of_queue.get(name, ())
+            groups = job_index(self._renderer, visible).by_queue.get(name, ())
             waiting_groups = [group for group in groups if group.wait]
             children = [child for child in visible.overview.queues if child.parent == name]
             with_parent = [shown for shown in visible.overview.queues if shown.name in (name, queue.parent)]
@@ -120,7 +120,7 @@ class QueuePages:
                 "local_queues": local_queues[:_MAX_CHILDREN],
                 "more_local": len(local_queues[_MAX_CHILDREN:]),
                 "hour": self._chart(self._shares, name, queue.share),
-                "next_groups": waiting_groups[:_NEXT],
+                "next_groups": waiting_groups[:_MAX_NEXT],
                 "waiting_count": len(waiting_groups),
                 "waited_since": waited_since,
             }

@@ -23,12 +23,12 @@ from extender.dashboard.actions import Button
 from extender.dashboard.visible import VisibleOverview, VisibleOverviews
 
 _TICK_SECONDS = 15  # seconds for which a page is cached, because it shows ages
-_MODELS, _MAX_BODY_BYTES, _MAX_DERIVED = 16 << 20, 16 << 20, 16  # limits of the caches: bytes, bytes, entries
+_MODEL_SIZE, _MAX_BODY_BYTES, _MAX_DERIVED = 16 << 20, 16 << 20, 16  # of caches: bytes, bytes, entries
 _OVERHEAD_BYTES = 1 << 13  # bytes that count for a cached value in addition to its content
 _MODEL_SECONDS = 10.0  # seconds for which a model is cached; it keeps old groups in memory
 _MAX_PAGES, _MAX_NEWS = 4096, 64  # maximum of recorded open pages, and of pages with cached news
 _RIGHTS_SECONDS = 6.0  # seconds until the rights of an open page are checked again
-_MIN_GAP = 0.5  # seconds between requests of a page; an earlier request costs the viewer's limit
+_MIN_GAP = 0.5  # seconds between requests of a page; an earlier request counts for the viewer's limit
 
 _JSON = "application/json"
 AGAIN_HEADER = "Muster-Again"  # a header with the seconds until an open page asks again
@@ -90,10 +90,10 @@ class OpenPages:
         self._states: LRUCache[str, tuple[str, str]] = LRUCache(_MAX_PAGES)  # state and version, by rights
         self._news_by_state: LRUCache[str, bytes] = LRUCache(_MAX_NEWS)  # news, by state
 
-    def record(self, state: str, version: str, answer: BaseResponse, part: bytes | None = None) -> None:
+    def record(self, state: str, version: str, answer: BaseResponse, news: bytes | None = None) -> None:
         """Record that the sender of the current request has the right to this answer.
 
-        `part` is the news for open pages. None means that the news differs among viewers with equal rights.
+        `news` is the changed part for open pages. None means that it differs among viewers with equal rights.
         """
         headers, path = request.headers, request.environ.get("REQUEST_URI", "")
         page = _page_key(path, *(headers.get(name, "") for name in ("Host", "Cookie", "Authorization")))
@@ -101,8 +101,8 @@ class OpenPages:
         with self._lock:
             self._pages[page] = (_rights_part(state), self._clock() + _RIGHTS_SECONDS)
             self._states[_rights_part(state)] = (state, version)
-            if part is not None:
-                self._news_by_state[state] = part
+            if news is not None:
+                self._news_by_state[state] = news
 
     def news_for(self, page_request: web.BaseRequest) -> web.Response | None:
         """Return the news for an open page; None if the application must answer."""
@@ -114,12 +114,12 @@ class OpenPages:
         token = ", ".join(headers.getall("Authorization", ()))
         page = _page_key(page_request.raw_path, headers.get("Host", ""), cookie, token)
         with self._lock:
-            rights, end = self._pages.get(page, ("", 0.0))
+            rights, expires_at = self._pages.get(page, ("", 0.0))
             state, version = self._states.get(rights, ("", ""))
-            part = self._news_by_state.get(state)
+            news = self._news_by_state.get(state)
             is_too_soon = now - self._request_times.get(page, -_MIN_GAP) < _MIN_GAP
             self._request_times[page] = now
-        if is_too_soon or now >= end or rights != _rights_part(last_state):
+        if is_too_soon or now >= expires_at or rights != _rights_part(last_state):
             return None
         if not self._source.is_current(version):
             return None
@@ -131,9 +131,9 @@ class OpenPages:
         }
         if last_state == state:
             return web.Response(status=304, headers=news_headers)
-        if part is None:
+        if news is None:
             return None
-        return web.Response(body=part, content_type="text/html", charset="utf-8", headers=news_headers)
+        return web.Response(body=news, content_type="text/html", charset="utf-8", headers=news_headers)
 
 
 def _rights_part(state: str) -> str:
@@ -161,8 +161,8 @@ class Renderer:
     ) -> None:
         self.overviews = overviews
         self.clock = clock
-        self._open = open_pages
-        self._models = _Shared[_Model](TTLCache(_MODELS, _MODEL_SECONDS, clock, lambda model: model.size))
+        self._open_pages = open_pages
+        self._models = _Shared[_Model](TTLCache(_MODEL_SIZE, _MODEL_SECONDS, clock, lambda model: model.size))
         self._bodies = _Shared[Markup](LRUCache(_MAX_BODY_BYTES, lambda body: _OVERHEAD_BYTES + len(body)))
         self._derived_values = _Shared[Any](LRUCache(_MAX_DERIVED))
 
@@ -174,7 +174,7 @@ class Renderer:
         """
         return self.overviews.visible_overview(g.viewer)
 
-    def derived(self, key: Hashable, make: Callable[[], T]) -> T:
+    def derive(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return a value that several pages derive from the same state.
 
         It is the cached value, else the result of `make`.
@@ -207,8 +207,8 @@ class Renderer:
             return self._record(visible, state, etag, Response(status=304))
         if not is_open:
             return self._record(visible, state, etag, make_response(make("layout.html")))
-        part = make("open.html").encode()
-        return self._record(visible, state, state, Response(part), part if screen.is_shared else None)
+        news = make("open.html").encode()
+        return self._record(visible, state, state, Response(news), news if screen.is_shared else None)
 
     def json(self, visible: VisibleOverview, state: Hashable, make: Callable[[], Any]) -> BaseResponse:
         etag = _hash_of((state, request.full_path))
@@ -217,11 +217,11 @@ class Renderer:
         return self._record(visible, etag, etag, answer)
 
     def _record(
-        self, visible: VisibleOverview, state: str, etag: str, answer: BaseResponse, part: bytes | None = None
+        self, visible: VisibleOverview, state: str, etag: str, answer: BaseResponse, news: bytes | None = None
     ) -> BaseResponse:
         answer.set_etag(etag, weak=True)
-        if self._open is not None:
-            self._open.record(state, visible.overview.version, answer, part)
+        if self._open_pages is not None:
+            self._open_pages.record(state, visible.overview.version, answer, news)
         return answer
 
 

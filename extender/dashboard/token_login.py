@@ -1,8 +1,8 @@
 """Authentication for a dashboard in the cluster, by the bearer token of a user that the API server knows.
 
 A proxy in front of Muster sends the token with each request. The login page sends it once, and a cookie
-replaces it. Tokens are kept in memory only. A flood of invalid tokens causes only a few reviews a second, and
-does not delay viewers who logged in recently.
+replaces it. Tokens are stored in memory only. A flood of invalid tokens causes only a few reviews a second,
+and does not delay viewers who logged in recently.
 """
 
 import hashlib
@@ -141,11 +141,11 @@ class TokenLogin:
     """
 
     def __init__(
-        self, review: TokenReviewer, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic
+        self, reviewer: TokenReviewer, endpoint: ApiEndpoint, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._endpoint = endpoint
-        self._tokens = Tokens(review.owner_of, clock)
-        self._grants = Grants(review.grants, clock)
+        self._tokens = Tokens(reviewer.owner_of, clock)
+        self._grants = Grants(reviewer.grants, clock)
         self._sessions = Sessions(clock)
         self.login = self._pages()
 

@@ -62,9 +62,9 @@ class ExpiringCache(Generic[K, V]):
             cached = self._entries.get(key)
             if cached is not None:
                 return cached[0]
-            shared = self._pending_requests.get(key)
-            answer = self._pending_requests[key] = shared or Future()
-        if shared is None:
+            pending = self._pending_requests.get(key)
+            answer = self._pending_requests[key] = pending or Future()
+        if pending is None:
             self._request(key, answer, request)
         try:
             return answer.result(_TIMEOUT)
@@ -77,9 +77,9 @@ class ExpiringCache(Generic[K, V]):
             value = request()
         except ApiError as fault:
             self._forget_request(key)
-            unknown = RightsUnknown(f"the API server could not be asked: {fault}")
-            unknown.__cause__ = fault
-            answer.set_exception(unknown)
+            error = RightsUnknown(f"the API server could not be asked: {fault}")
+            error.__cause__ = fault
+            answer.set_exception(error)
         except BaseException as fault:
             self._forget_request(key)
             answer.set_exception(fault)

@@ -3,7 +3,8 @@
 All pages and all JSON get their data from here. A viewer needs the right to list:
 
 - podgroups in a namespace, for its groups. A group's status also names others: groups ahead, holders.
-- queues and nodes, for these.
+- queues, for the queues.
+- nodes, for the nodes.
 - pods in a namespace, for the pods of its groups.
 """
 
@@ -35,8 +36,8 @@ class Rights:
     all.
     """
 
-    queues: bool
-    nodes: bool
+    sees_queues: bool
+    sees_nodes: bool
     namespaces: frozenset[str] | None
     local_queues: frozenset[str] | None = None
 
@@ -142,20 +143,20 @@ class VisibleOverviews:
 
 
 def visible_part(overview: Overview, rights: Rights) -> Overview:
-    if rights == Rights(queues=True, nodes=True, namespaces=None):
+    if rights == Rights(sees_queues=True, sees_nodes=True, namespaces=None):
         return overview
     return replace(
         overview,
-        queues=overview.queues if rights.queues else (),
+        queues=overview.queues if rights.sees_queues else (),
         local_queues=tuple(
             local
             for local in overview.local_queues
             if rights.local_queues is None or local.namespace in rights.local_queues
         ),
         groups=tuple(group for group in overview.groups if rights.may_see_groups_of(group.namespace)),
-        nodes=tuple(_visible_node(node, rights) for node in overview.nodes) if rights.nodes else (),
+        nodes=tuple(_visible_node(node, rights) for node in overview.nodes) if rights.sees_nodes else (),
         reservations=tuple(
-            reservation if rights.nodes else replace(reservation, nodes=())
+            reservation if rights.sees_nodes else replace(reservation, nodes=())
             for reservation in overview.reservations
             if rights.may_see_group(reservation.group)
         ),

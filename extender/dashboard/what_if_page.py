@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from extender.api.summaries import GroupSummary
 from extender.api.units import may_be_name
 from extender.dashboard.actions import Button, group_address
-from extender.dashboard.job_pages import found_details, job_index, missing_group
+from extender.dashboard.job_pages import find_details, job_index, missing_group
 from extender.dashboard.rendering import Renderer
 from extender.dashboard.visible import VisibleOverview
 from extender.dashboard.words import short_resource
@@ -92,7 +92,7 @@ class WhatIfPage:
         visible = self._renderer.visible_overview()
         if self._trials is None or not self._sees_everything(visible):
             raise Forbidden("What if: you may not list all pods, nodes, queues and PodGroups.")
-        group = found_details(self._renderer, visible, namespace, name, kind).group
+        group = find_details(self._renderer, visible, namespace, name, kind).group
         term, number = (request.form.get(field, "").strip() for field in ("term", "number"))
         result, fault = None, ""
         try:
@@ -121,7 +121,7 @@ class WhatIfPage:
         Only such a viewer may ask, because a what-if may name any group, queue, node and pod.
         """
         rights = visible.rights
-        sees_all = rights.queues and rights.nodes and rights.namespaces is None
+        sees_all = rights.sees_queues and rights.sees_nodes and rights.namespaces is None
         return sees_all and bool(g.viewer.may("list", "", "pods"))
 
 

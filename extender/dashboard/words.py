@@ -100,7 +100,7 @@ def short_time(timestamp: str) -> str:
 
 
 def install(blueprint: Blueprint, clock: Callable[[], float]) -> None:
-    """Add these functions to all templates, as filters.
+    """Add the functions of this module to all templates, as filters.
 
     `since` and `until` return durations from now. An open page keeps counting them.
     """

@@ -48,7 +48,7 @@ def arrival_of(metadata: Json) -> float | None:
     raise ValueError(f"metadata.annotations[{ARRIVAL}]: invalid value {text!r}: must be seconds, 0 or more")
 
 
-def by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
+def sort_by_arrival(manifests: Iterable[Manifest]) -> list[tuple[float, Manifest]]:
     """Return objects with the seconds after which they are created, in the order of these times.
 
     By default, a pod has the time of its PodGroup, and an owner of pods has the time of its pod template.
@@ -125,7 +125,7 @@ class Creation:
                 owner["uid"] = self._uids.get(key) or _uid(key)
         if kind is VOLCANO_JOBS:
             obj = with_times_on_pods(obj)
-        created = self._service.create(kind, "", obj) if kind else self._stored(obj)
+        created = self._service.create(kind, "", obj) if kind else self._as_stored(obj)
         self._uids[_key(created)] = created["metadata"]["uid"]
         self.objects.append(Created(created, where))
         if kind_of(created) is not None:
@@ -136,7 +136,7 @@ class Creation:
                 with suppress(BeyondQuota):
                     self._create(child, where)
 
-    def _stored(self, obj: Json) -> Json:
+    def _as_stored(self, obj: Json) -> Json:
         """Return an object of a kind that is not served, with the fields that an API server would add."""
         meta = {**obj["metadata"], "namespace": namespace_of(obj)}
         if not meta.get("name"):

@@ -80,7 +80,7 @@ def _quantities_hint(value: Any) -> str:
     return ""
 
 
-def _unquoted(value: Any) -> str:
+def _quotes_hint(value: Any) -> str:
     """Return a hint if a number is written in quotes."""
     return "write it without quotes" if isinstance(value, str) and value.isdigit() else ""
 
@@ -117,8 +117,8 @@ def _factor(minimum: int, maximum: int) -> Leaf:
 
 ANY = Leaf("anything", lambda _: True)
 TEXT = Leaf("a text; put numbers, true and false in quotes", _is_text)
-WHOLE = Leaf("a whole number", _is_whole, _unquoted)
-COUNT = Leaf("a whole number, 0 or more", _is_count, _unquoted)
+WHOLE = Leaf("a whole number", _is_whole, _quotes_hint)
+COUNT = Leaf("a whole number, 0 or more", _is_count, _quotes_hint)
 BOOLEAN = Leaf("true or false", lambda value: isinstance(value, bool))
 TEXTS = Leaf("texts by name; put numbers, true and false in quotes", _all_values(_is_text))
 WHOLES = Leaf("whole numbers by name", _all_values(_is_whole))
@@ -143,40 +143,40 @@ NAMESPACE = Leaf(
 # ---- faults
 
 
-def faults_of(document: Document, form: Form) -> Iterator[str]:
+def find_faults(document: Document, form: Form) -> Iterator[str]:
     """Yield the faults of a document."""
-    yield from _faults(document.file, document.node, document.object, form, "")
+    yield from _value_faults(document.file, document.node, document.object, form, "")
     meta = document.object.get("metadata")
     if not isinstance(meta, dict) or not (meta.get("name") or meta.get("generateName")):
         yield f"{document.where()}: metadata.name: missing; every object has one"
 
 
-def _faults(file: str, node: yaml.Node, value: Any, form: Form, path: str) -> Iterator[str]:
+def _value_faults(file: str, node: yaml.Node, value: Any, form: Form, path: str) -> Iterator[str]:
     """Yield the faults of a value and of all its parts. A null counts as absent."""
     if value is None:
         return
     if isinstance(form, Required):
-        yield from _faults(file, node, value, form.form, path)
+        yield from _value_faults(file, node, value, form.form, path)
     elif isinstance(form, Leaf):
         if not form.is_allowed(value):
             quoted_hint = form.quoted_hint(value)
             allowed = f"must be {form.allowed_values}{f'; {quoted_hint}' if quoted_hint else ''}"
-            yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: {allowed}"
+            yield f"{where(file, node)}: {path}: invalid value {_shorten(value)}: {allowed}"
     elif isinstance(form, dict):
         yield from _object_faults(file, node, value, form, path)
     elif isinstance(node, yaml.SequenceNode):
         for number, (item, part) in enumerate(zip(node.value, value, strict=True)):
             if part is None:
                 yield f"{where(file, item)}: {path}[{number}]: empty; every item of a list has a value"
-            yield from _faults(file, item, part, form[0], f"{path}[{number}]")
+            yield from _value_faults(file, item, part, form[0], f"{path}[{number}]")
     else:
-        yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: must be a list"
+        yield f"{where(file, node)}: {path}: invalid value {_shorten(value)}: must be a list"
 
 
 def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form], path: str) -> Iterator[str]:
     """Yield the faults of an object: unknown, invalid and missing fields."""
     if not isinstance(node, yaml.MappingNode):
-        yield f"{where(file, node)}: {path}: invalid value {_shortened(value)}: must be an object"
+        yield f"{where(file, node)}: {path}: invalid value {_shorten(value)}: must be an object"
         return
     for key, part in node.value:
         name = key.value
@@ -184,7 +184,7 @@ def _object_faults(file: str, node: yaml.Node, value: Any, form: dict[str, Form]
         if field_form is None:
             yield f"{where(file, key)}: {field_path}: unknown field: {name_hint(name, sorted(form))}"
         else:
-            yield from _faults(file, part, value.get(name), field_form, field_path)
+            yield from _value_faults(file, part, value.get(name), field_form, field_path)
     for name, part in form.items():
         if isinstance(part, Required) and not value.get(name):
             yield f"{where(file, node)}: {_below(path, name)}: missing; {part.reason}"
@@ -194,7 +194,7 @@ def _below(path: str, name: Any) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def _shortened(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -306,12 +306,12 @@ def _set_offspring_forms(form: dict[str, Form], offspring: Offspring) -> None:
     """Set the forms of the templates and counts from which children are made."""
     part = form
     if offspring.parts:
-        parts: Form | None = form  # form of the list or mapping with the parts, if known
+        container: Form | None = form  # form of the list or mapping with the parts, if known
         for name in offspring.parts:
-            parts = parts.get(name) if isinstance(parts, dict) else None
-        inside = {OTHER_FIELDS: parts[0]} if isinstance(parts, list) else parts
-        items = inside.get(OTHER_FIELDS) if isinstance(inside, dict) else None
-        part = items if isinstance(items, dict) else {OTHER_FIELDS: ANY}
+            container = container.get(name) if isinstance(container, dict) else None
+        fields = {OTHER_FIELDS: container[0]} if isinstance(container, list) else container
+        part_form = fields.get(OTHER_FIELDS) if isinstance(fields, dict) else None
+        part = part_form if isinstance(part_form, dict) else {OTHER_FIELDS: ANY}
         _set_nested(form, offspring.parts, {OTHER_FIELDS: part} if offspring.roles else [part])
     count = offspring.count
     for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first)):

@@ -38,7 +38,7 @@ from extender.domain.ledger.topologies import BadTopology, levels_of
 from extender.domain.queues.flavors import shared_flavor
 from extender.domain.queues.records import queue_record
 from extender.domain.queues.tree import Queues, QueueTree
-from extender.files.fields import faults_of, fields_of, form_of
+from extender.files.fields import fields_of, find_faults, form_of
 from extender.files.offspring import find_among, with_runtime_of
 from extender.files.reading import Document, documents, path_text, value_of
 from extender.terminal.text import did_you_mean, near_misses
@@ -167,7 +167,7 @@ def load(paths: Sequence[Path], create_namespaces: bool = False) -> Manifests:
         raise InvalidManifests("\n".join(faults))
     head = {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.name}
     loaded += [Manifest(NAMESPACES, {**head, "metadata": {"name": name}}, at) for name, at in missing.items()]
-    return Manifests(sorted(loaded, key=_order), notes)
+    return Manifests(sorted(loaded, key=_sort_key), notes)
 
 
 def _missing_namespaces(manifests: Iterable[Manifest]) -> dict[str, str]:
@@ -182,7 +182,7 @@ def _missing_namespaces(manifests: Iterable[Manifest]) -> dict[str, str]:
     return {name: where for name, where in first_mention.items() if name not in existing}
 
 
-def _order(manifest: Manifest) -> int:
+def _sort_key(manifest: Manifest) -> int:
     """Return the sort key of an object. Workloads come after all other objects."""
     if manifest.kind is None or kind_of(manifest.object) is not None:
         return len(KINDS)
@@ -200,15 +200,15 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     elif kind_name in KIND_BY_NAME and not own_faults:
         form = fields_of(KIND_BY_NAME[kind_name])
     if form is not None:
-        own_faults = list(faults_of(document, form))
+        own_faults = list(find_faults(document, form))
     elif not own_faults:
         notes.append(left_out_record(document))
     faults.extend(own_faults)
     if form is None or own_faults:
         return
     kind, object_name = KIND_BY_NAME.get(kind_name), document.object["metadata"].get("name")
-    preset = [obj["metadata"]["name"] for of_kind, obj in FIRST_OBJECTS if of_kind is kind]
-    if object_name not in preset:  # every cluster has preset objects, for example the namespace default
+    preset_names = [obj["metadata"]["name"] for of_kind, obj in FIRST_OBJECTS if of_kind is kind]
+    if object_name not in preset_names:  # every cluster has preset objects, for example the namespace default
         yield Manifest(kind, amounts_as_texts(document.object), document.where())
 
 
@@ -218,14 +218,14 @@ def _kind_name(obj: Json) -> KindName:
 
 def _duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
     """Yield the faults of objects with the same kind, namespace and name."""
-    first: dict[tuple[str, ...], str] = {}
+    places: dict[tuple[str, ...], str] = {}
     for manifest in manifests:
         obj = manifest.object
         key = (*_kind_name(obj), namespace_of(obj), obj["metadata"].get("name") or manifest.where)
-        if key in first:
+        if key in places:
             kind = obj["kind"]
-            yield f'{manifest.where}: {kind} "{manifest.name}" already exists: it is at {first[key]}, too'
-        first.setdefault(key, manifest.where)
+            yield f'{manifest.where}: {kind} "{manifest.name}" already exists: it is at {places[key]}, too'
+        places.setdefault(key, manifest.where)
 
 
 def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[str]:
@@ -264,14 +264,14 @@ def _webhook_refusals(manifests: Sequence[Manifest], notes: list[str]) -> Iterat
     A missing parent of a queue is only a warning: it may be created later, or from a quota.
     """
     queues = {item.name: typed(item.object, Queue) for item in manifests if item.kind is QUEUES}
-    of_flavors = [item for item in manifests if item.kind is RESOURCE_FLAVORS]
-    flavors = {item.name: typed(item.object, ResourceFlavor) for item in of_flavors}
-    known = Queues()
+    flavor_manifests = [item for item in manifests if item.kind is RESOURCE_FLAVORS]
+    flavors = {item.name: typed(item.object, ResourceFlavor) for item in flavor_manifests}
+    known_queues = Queues()
     for name, flavor in flavors.items():
-        known.put_flavor(name, shared_flavor(flavor))
+        known_queues.put_flavor(name, shared_flavor(flavor))
     for queue in queues.values():
-        known.put(queue_record(queue))
-    tree = QueueTree(known.records, lambda _: None, known.shared_flavors)
+        known_queues.put(queue_record(queue))
+    tree = QueueTree(known_queues.records, lambda _: None, known_queues.shared_flavors)
     for manifest in manifests:
         subject = f'{manifest.where}: {manifest.object["kind"]} "{manifest.name}"'
         warnings = [*annotation_warnings(typed(manifest.object, AnyObject).metadata)]

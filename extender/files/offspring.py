@@ -40,10 +40,10 @@ Find = Callable[[RuntimeName], Json | None]  # look-up of an object with the tem
 
 def find_in_store(store: Store) -> Find:
     """Return a look-up of objects in the API server."""
-    by_name = {kind.name: kind for kind in RUNTIME_KINDS}
+    kind_by_name = {kind.name: kind for kind in RUNTIME_KINDS}
 
     def find(name: RuntimeName) -> Json | None:
-        kind = by_name.get(name.kind)
+        kind = kind_by_name.get(name.kind)
         return store.get(kind, name.namespace, name.name) if kind else None
 
     return find
@@ -51,14 +51,14 @@ def find_in_store(store: Store) -> Find:
 
 def find_among(objects: Iterable[Json]) -> Find:
     """Return a look-up of objects that have not been created yet."""
-    namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
-    by_name: dict[RuntimeName, Json] = {}
+    is_namespaced = {kind.name: kind.namespaced for kind in RUNTIME_KINDS}
+    object_by_name: dict[RuntimeName, Json] = {}
     for obj in objects:
         kind, meta = obj["kind"], obj["metadata"]
-        if kind in namespaced and meta.get("name"):
-            namespace = (meta.get("namespace") or "default") if namespaced[kind] else ""
-            by_name[RuntimeName(kind, namespace, meta["name"])] = obj
-    return by_name.get
+        if kind in is_namespaced and meta.get("name"):
+            namespace = (meta.get("namespace") or "default") if is_namespaced[kind] else ""
+            object_by_name[RuntimeName(kind, namespace, meta["name"])] = obj
+    return object_by_name.get
 
 
 def with_runtime_of(owner: Json, find: Find) -> Json:
@@ -115,8 +115,8 @@ def _with_times_of(owner: Json, children: Iterable[Json]) -> Iterator[Json]:
     times |= {} if deadline is None else {DEADLINE_KEY: str(deadline)}
     for child in children:
         if child["kind"] == "Job":  # an operator would set the restart policy
-            pod = value_at(child, ("spec", "template", "spec"))
-            (pod or {}).setdefault("restartPolicy", "OnFailure")
+            pod_spec = value_at(child, ("spec", "template", "spec"))
+            (pod_spec or {}).setdefault("restartPolicy", "OnFailure")
         own_annotations = child["metadata"].get("annotations") or {}
         yield {**child, "metadata": {**child["metadata"], "annotations": times | own_annotations}}
 
@@ -132,7 +132,7 @@ def compare_offspring(owner: Json, owned: list[Json], find: Find) -> ComparedOff
     desired, existing = defaultdict[str, list[Json]](list), defaultdict[str, list[Json]](list)
     for child in children_of(owner, find):
         desired[child["metadata"].get("name") or child["metadata"]["generateName"]].append(child)
-    for obj in sorted(owned, key=keep_order):
+    for obj in sorted(owned, key=retention_key):
         name, prefix = obj["metadata"]["name"], obj["metadata"].get("generateName", "")
         existing[prefix if prefix in desired and name not in desired else name].append(obj)
     difference = ComparedOffspring([], [], [])
@@ -144,7 +144,7 @@ def compare_offspring(owner: Json, owned: list[Json], find: Find) -> ComparedOff
     return difference
 
 
-def keep_order(obj: Json) -> tuple[bool, bool, int]:
+def retention_key(obj: Json) -> tuple[bool, bool, int]:
     """Return the sort key of pods to keep: first ended pods, then pods on nodes, then older pods."""
     on_node = bool((obj.get("spec") or {}).get("nodeName"))
     return not has_ended(obj), not on_node, int(obj["metadata"]["resourceVersion"])

@@ -44,19 +44,19 @@ def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
 class QueuesOfJobs:
     """Queues that the jobs in files enter."""
 
-    def __init__(self, objects: Sequence[Created], by_quota: Mapping[str, str]) -> None:
+    def __init__(self, objects: Sequence[Created], quota_queues: Mapping[str, str]) -> None:
         self._annotations = {
             (obj["kind"], obj["metadata"]["name"]): obj["metadata"].get("annotations") or {}
             for obj, _ in objects
             if obj["kind"] in (kinds.NAMESPACES.name, kinds.QUEUES.name)
         }
-        queue_by_namespace = {**by_quota}
+        queue_by_namespace = {**quota_queues}
         for (kind, name), annotations in self._annotations.items():
             if kind == kinds.NAMESPACES.name and annotations.get(QUEUE):
                 queue_by_namespace[name] = annotations[QUEUE]
         namespaces = (obj["metadata"] for obj, _ in objects if obj["kind"] == kinds.NAMESPACES.name)
         labels = {meta["name"]: meta.get("labels") or {} for meta in namespaces}
-        self._adopted = {name for name in labels if is_adopted(name, labels[name])}
+        self._adopted_namespaces = {name for name in labels if is_adopted(name, labels[name])}
         local_queues = records_by_key(_objects_of_kind(objects, kinds.LOCAL_QUEUES, LocalQueue))
         self._routes = QueueRoutes(lambda namespace: queue_by_namespace.get(namespace, ""), local_queues)
 
@@ -69,7 +69,7 @@ class QueuesOfJobs:
         return JobRules().manages(job, self.queue_of(job), self.adopts(job.namespace))
 
     def adopts(self, namespace: str) -> bool:
-        return namespace in self._adopted
+        return namespace in self._adopted_namespaces
 
     def defaults_of(self, job: JobRecord) -> Defaults:
         """Return the default gang sizes that the namespace and the queue of a job set."""
@@ -116,7 +116,7 @@ class UnmanagedObject(NamedTuple):
         return f"{suspended}Muster is not asked to start it: {self.missing}"
 
     @property
-    def record(self) -> str:
+    def note(self) -> str:
         return f'{self.where}: {self.object["kind"]} "{self.object["metadata"]["name"]}": {self.sentence}'
 
 

@@ -44,7 +44,7 @@ from extender.kube.calls import ApiClient
 from extender.kube.writers import Writers
 
 STATUS_WRITER_COUNT = 4  # separate threads, so that writes of statuses never delay the removal of gates
-VOLCANO_WRITERS = 8  # separate threads, since a job that keeps restarting writes hundreds of pods each time
+VOLCANO_WRITER_COUNT = 8  # separate threads, since a job that keeps restarting writes hundreds of pods
 
 
 class VolcanoJobControllers:
@@ -97,7 +97,7 @@ class Controllers:
     Controllers that start pods and jobs write through `writers`; most others write through separate writers.
     All write only while this replica leads.
 
-    Attributes:
+    Args:
         conditions: Policy of the conditions of pending pods.
         job_table: All known kinds of jobs.
         plain_pods: Policy of the PodGroups of plain pods.
@@ -139,7 +139,7 @@ class Controllers:
         self.volcano_jobs: VolcanoJobControllers | None = None
         if runs_volcano_jobs:
             groups = self.objects.podgroups
-            volcano_writers = Writers(VOLCANO_WRITERS, "volcano", may_write=leads)
+            volcano_writers = Writers(VOLCANO_WRITER_COUNT, "volcano", may_write=leads)
             self.all_writers = (*self.all_writers, volcano_writers)
             context = urgent_context._replace(writers=volcano_writers)
             self.volcano_jobs = VolcanoJobControllers(

@@ -80,8 +80,8 @@ def what_if_source(ledger: Ledger) -> WhatIfTrials:
     """Return trials of what-ifs on the snapshot of the latest decisions."""
 
     def newest_base() -> WhatIfBase | None:
-        memory = carried_facts_of(ledger.decisions)
-        return WhatIfBase(memory.snapshot) if memory else None
+        facts = carried_facts_of(ledger.decisions)
+        return WhatIfBase(facts.snapshot) if facts else None
 
     return WhatIfTrials(newest_base)
 
@@ -103,12 +103,12 @@ class Dashboard:
         self._identity = Identity("dashboard")
         folder = Path(configuration.dashboard_tls_folder)
         self._files = CertificateFiles(folder, self._identity.use, port="dashboard")
-        access = TokenLogin(AccessApi(connection), connection.endpoint)
+        token_login = TokenLogin(AccessApi(connection), connection.endpoint)
         self._open_pages = OpenPages(source)
         self._app = create_dashboard_app(
             source,
-            access.identify,
-            access.login,
+            token_login.identify,
+            token_login.login,
             history,
             trials=trials,
             open_pages=self._open_pages,
@@ -129,7 +129,7 @@ class Dashboard:
             pages(self._app),
             _LIMITS,
             secure=(lambda: self._identity.context) if self._is_secure else None,
-            for_web_pages=True,
+            allows_web_pages=True,
             immediate_answer=self._open_pages.news_for,
         )
 

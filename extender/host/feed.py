@@ -41,7 +41,7 @@ _START_TIMEOUT = 10.0  # seconds that the start waits for the watches of served 
 _CHECK_PERIOD = 0.02  # seconds between two checks whether pods can be read
 _STOP_TIMEOUT = 1.0  # seconds in which all watches together have to end
 _MAX_SILENT_SECONDS = 180.0  # seconds without an event after which /readyz fails; bookmarks come every minute
-_MAX_REFUSED = 60.0  # seconds of refused credentials after which /readyz fails, as watches last minutes
+_MAX_REFUSED_SECONDS = 60.0  # refused credentials for so long fail /readyz, as watches last minutes
 
 
 def owner_kinds() -> dict[resources.Resource, str]:
@@ -53,12 +53,12 @@ def owner_kinds() -> dict[resources.Resource, str]:
 class OptionalWatches:
     """Watches of kinds that a cluster may lack. Each watch starts once the API server serves its kind.
 
-    If a kind has several watches, the first watch that may be started is enough.
+    If a kind has several watches, the first watch that Muster has the right to start is enough.
     """
 
     def __init__(self, cluster: ApiClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
-        self._verbs: dict[Reflector[Any], str] = {}
+        self._verb_by_watch: dict[Reflector[Any], str] = {}
         self.missing_watches: list[Reflector[Any]] = []  # watches that are not started
         self._clock = clock
         self._poller = Poller("optional-watches", _MISSING_PERIOD, self._poll)
@@ -72,12 +72,12 @@ class OptionalWatches:
         `verb` is a right that a component of the manifests grants. The watch starts only if Muster has this
         right. An empty `verb` means that no further right is needed.
         """
-        self._verbs[watch] = verb
+        self._verb_by_watch[watch] = verb
         self.missing_watches.append(watch)
 
     def verb_of(self, watch: Reflector[Any]) -> str:
         """Return the right that a watch needs; empty if it needs no further right."""
-        return self._verbs[watch]
+        return self._verb_by_watch[watch]
 
     def start(self) -> None:
         self._wait_ends_at = self._clock() + _START_TIMEOUT
@@ -98,7 +98,7 @@ class OptionalWatches:
     def start_served(self) -> None:
         """Start the watches of kinds that the API server serves now."""
         for reflector in list(self.missing_watches):
-            resource, verb = reflector.resource, self._verbs[reflector]
+            resource, verb = reflector.resource, self._verb_by_watch[reflector]
             is_read = any(running.resource == resource for running in self.started_watches)
             if is_read and verb != "patch":  # another watch reads the kind already
                 self.missing_watches.remove(reflector)
@@ -132,7 +132,8 @@ class Feed:
 
     Args:
         auto_groups: Whether the owners of pods are read.
-        job_kinds: Kinds of jobs that Muster may change where the rights are granted.
+        job_kinds: Kinds of jobs that Muster changes if the rights are granted.
+        quota_sources: Kinds of quotas that Muster makes queues from.
         controller_kinds: Kinds that are only read, since they declare how many of their pods start together.
     """
 
@@ -282,24 +283,24 @@ class Feed:
 
     def start(self) -> None:
         """Start the watches. Groups and pods are watched later, by another thread."""
-        *first, groups, pods = self._needed
-        for reflector in first:
+        *watches, groups, pods = self._needed
+        for reflector in watches:
             reflector.start()
         self.optional_watches.start()
-        Thread(target=self._start_others, args=[first, groups, pods], name="feed", daemon=True).start()
+        Thread(target=self._start_others, args=[watches, groups, pods], name="feed", daemon=True).start()
 
     def _start_others(
-        self, first: Sequence[Reflector[Any]], groups: Reflector[Any], pods: Reflector[Any]
+        self, watches: Sequence[Reflector[Any]], groups: Reflector[Any], pods: Reflector[Any]
     ) -> None:
         """Start the watches of groups and pods once the watches before them have been read."""
-        queues = next(reflector for reflector in first if reflector.resource == resources.QUEUES)
+        queues = next(reflector for reflector in watches if reflector.resource == resources.QUEUES)
         if not self._wait_for(lambda: queues.is_synced):
             return
         groups.start()
-        needed = (*first, groups)
+        needed_watches = (*watches, groups)
         optional = self.optional_watches
-        if self._wait_for(lambda: all(watch.is_synced for watch in needed) and optional.has_settled):
-            self._quotas.refresh()  # the queue of a namespace may make its pods Muster's
+        if self._wait_for(lambda: all(watch.is_synced for watch in needed_watches) and optional.has_settled):
+            self._quotas.refresh()  # pods may belong to Muster by the queue of their namespace
             pods.start()
 
     def _wait_for(self, are_read: Callable[[], bool]) -> bool:
@@ -337,7 +338,7 @@ class Feed:
 
     def _credential_fault(self) -> str | None:
         seconds = self._connection.endpoint.refused_seconds
-        return f"refused by the API server for {seconds:.0f} s" if seconds > _MAX_REFUSED else None
+        return f"refused by the API server for {seconds:.0f} s" if seconds > _MAX_REFUSED_SECONDS else None
 
 
 def _fault_of(reflector: Reflector[Any]) -> str | None:

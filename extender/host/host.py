@@ -28,11 +28,11 @@ from extender.domain.snapshot.decisions import ConditionPolicy
 from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls
-from extender.host.controllers import STATUS_WRITER_COUNT, VOLCANO_WRITERS, Controllers
+from extender.host.controllers import STATUS_WRITER_COUNT, VOLCANO_WRITER_COUNT, Controllers
 from extender.host.dashboard import Dashboard, decided_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
-from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, freezing_objects, share_heaps
+from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, freeze_objects_after, share_heaps
 from extender.kube.calls import ApiClient
 from extender.kube.connection import Connection
 from extender.kube.decoding import prepare_structs
@@ -69,12 +69,12 @@ def serve(configuration: Configuration, ports: Ports) -> None:
     set_up(configuration.log_format, configuration.log_level)
     collect_less_often()
     share_heaps()
-    connections = (
-        configuration.binders + configuration.writers + STATUS_WRITER_COUNT + VOLCANO_WRITERS + _READERS
+    connection_count = (
+        configuration.binders + configuration.writers + STATUS_WRITER_COUNT + VOLCANO_WRITER_COUNT + _READERS
     )
     kubeconfig, context = configuration.kubeconfig or None, configuration.context or None
     try:
-        connection = Connection.load(kubeconfig, context, connections)
+        connection = Connection.load(kubeconfig, context, connection_count)
     except NoConfiguration as fault:
         raise InvalidConfiguration(f"--kubeconfig: {fault}") from fault
     host = Host(configuration, connection, ports)
@@ -104,16 +104,16 @@ class Host:
         self._leadership: LeaderElection | NoElection = NoElection()
         if configuration.leader_elect != "off":
             self._leadership = LeaderElection(cluster, lease.namespace, lease.name, socket.gethostname())
-        self._view: SchedulerProxy | None = None
+        self._proxy: SchedulerProxy | None = None
         if ports.view is not None:
             from extender.host import scheduler_proxy
 
-            self._view = scheduler_proxy.SchedulerProxy(configuration, connection.endpoint, ports.view)
+            self._proxy = scheduler_proxy.SchedulerProxy(configuration, connection.endpoint, ports.view)
         self.ledger = self._new_ledger(job_kinds)
         queue_of, thread_count = self.ledger.groups.queue_uid, configuration.binders
         self._binder = Binder(cluster, lambda hold: self._barrier.release(hold), queue_of, thread_count)
         self._barrier = Barrier(self.ledger, self._binder.post, configuration.bind_deadline)
-        self._unconfirmed = UnclearClaims(self.ledger, cluster, configuration.bind_deadline + LAST_TIMEOUT)
+        self._unclear_claims = UnclearClaims(self.ledger, cluster, configuration.bind_deadline + LAST_TIMEOUT)
         self.verbs = SchedulerVerbs(self.ledger, self._barrier, cluster)
         self._controllers = self._new_controllers(cluster, job_kinds)
         self._feed = self._new_feed(connection, job_kinds)
@@ -124,10 +124,10 @@ class Host:
             Path(configuration.history) if configuration.history else None,
             configuration.history_retention,
         )
-        first_listeners = (self._barrier.on_decisions, self._unconfirmed.read_due)
+        first_listeners = (self._barrier.on_decisions, self._unclear_claims.read_due)
         last_listeners = (self._gauges.on_decisions, self._history.on_decisions)
         listeners = (*first_listeners, *self._controllers.listeners, *last_listeners)
-        is_synced = freezing_objects(self._feed.is_synced)
+        is_synced = freeze_objects_after(self._feed.is_synced)
         self._cycle = DecisionLoop(self.ledger, listeners, is_synced, leads=self._leadership.leads)
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
@@ -171,7 +171,7 @@ class Host:
             clock=time.monotonic,
             lock=RLock(),
             on_change=lambda: self._cycle.wake_up(),
-            on_shown=self._view.pass_changes_on if self._view else None,
+            on_shown=self._proxy.pass_changes_on if self._proxy else None,
             wall_clock=time.time,
             jobs=JobRules(
                 configuration.manage_jobs,
@@ -224,7 +224,7 @@ class Host:
         self._leadership.start()
         self._controllers.start()
         self._binder.start()
-        self._unconfirmed.start()
+        self._unclear_claims.start()
         self._feed.start()
         self._history.start()
         self._cycle.start()
@@ -260,10 +260,10 @@ class Host:
         if self._webhooks and self._ports.webhooks:
             self._webhooks.start(self._ports.webhooks)
             ready_checks |= self._webhooks.checks()
-        if self._view:
-            self._view.start(self.ledger.shown_pods)
-            live_checks["view-serving"] = self._view.fault
-            ready_lines["view"], debug_views["view"] = self._view.ready_line, self._view.debug_state
+        if self._proxy:
+            self._proxy.start(self.ledger.shown_pods)
+            live_checks["view-serving"] = self._proxy.fault
+            ready_lines["view"], debug_views["view"] = self._proxy.ready_line, self._proxy.debug_state
         if self._dashboard:
             self._dashboard.start()
             ready_lines["dashboard"] = self._dashboard.ready_line
@@ -286,8 +286,8 @@ class Host:
     def stop(self) -> None:
         """Answer held calls, and then stop all parts. Called once, when a signal to stop arrives."""
         self._barrier.stop()
-        if self._view:
-            self._view.stop()
+        if self._proxy:
+            self._proxy.stop()
         self.tls.stop()
         if self._dashboard:
             self._dashboard.stop()

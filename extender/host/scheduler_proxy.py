@@ -19,7 +19,7 @@ from extender.domain.ledger.releases import Bypasses
 from extender.domain.ledger.shown_pods import ShownPods
 from extender.kube.endpoint import ApiEndpoint
 from extender.proxy.pods import PodReader, PodRequests, readers_text
-from extender.proxy.server import Handlers, StatusPatches, ViewServer
+from extender.proxy.server import Handlers, ProxyServer, StatusPatches
 from extender.proxy.upstream import Upstream
 from extender.telemetry import metrics
 
@@ -30,7 +30,7 @@ _SECRET_RE = re.compile(r"[A-Za-z0-9_-]{43}")
 def write_kubeconfig(folder: str, address: Address) -> str:
     """Write the kubeconfig for a proxy that listens on `address`; return the secret in its path.
 
-    If the file exists, its secret is kept, so that a running scheduler can continue.
+    If the file exists, its secret is used again, so that a running scheduler can continue.
 
     Raises:
         InvalidConfiguration: The file cannot be written.
@@ -61,9 +61,9 @@ def write_kubeconfig(folder: str, address: Address) -> str:
 
 
 def _existing_secret(path: Path) -> str | None:
-    """Return the secret in the existing kubeconfig; None if there is no secret to keep.
+    """Return the secret in the existing kubeconfig; None if the secret must not be used again.
 
-    Muster keeps a secret only if it wrote the file, and no other user could read the file.
+    A secret is used again only if Muster wrote the file, and no other user could read the file.
     """
     try:
         state = path.stat()
@@ -87,7 +87,7 @@ class SchedulerProxy:
         self._listener = listener
         self._secret = write_kubeconfig(configuration.view_folder, Address(*listener.getsockname()[:2]))
         self._schedulers = frozenset(configuration.scheduler_names)
-        self._server: ViewServer | None = None
+        self._server: ProxyServer | None = None
         self._pods: PodRequests | None = None
         self._shown_pods: ShownPods | None = None
 
@@ -101,7 +101,7 @@ class SchedulerProxy:
         metrics.view_since_event.set_function(
             lambda: max((reader.silent_time for reader in self._readers()), default=0.0)
         )
-        self._server = ViewServer(self._listener, self._endpoint, self._secret, create_handlers)
+        self._server = ProxyServer(self._listener, self._endpoint, self._secret, create_handlers)
 
     def pass_changes_on(self) -> None:
         """Notify the proxy of changed pods.

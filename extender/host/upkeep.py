@@ -69,7 +69,7 @@ class Gauges:
     def update(self, decisions: Decisions) -> None:
         """Update all metrics."""
         metrics.write_queue_depth.set(sum(writer.pending_count for writer in self._writers))
-        copies = (Counter(dict(writer.outcome_counts)) for writer in self._writers)  # as the writers count on
+        copies = (Counter(dict(writer.outcome_counts)) for writer in self._writers)  # writers keep counting
         for outcome, count in sum(copies, Counter()).items():
             metrics.writes.labels(outcome).inc(self._increase("writes", outcome, count))
         self._show_watches()
@@ -90,12 +90,12 @@ class Gauges:
         for name, watches in watches_by_name.items():
             metrics.cache_synced.labels(name).set(all(watch.is_synced for watch in watches))
             relists = sum(watch.relist_count for watch in watches)
-            bad = sum(watch.inventory.bad_count for watch in watches)
+            bad_count = sum(watch.inventory.bad_count for watch in watches)
             metrics.relists.labels(name).inc(self._increase("relists", name, relists))
-            metrics.bad_objects.labels(name).inc(self._increase("bad objects", name, bad))
-            contacts = [watch.last_contact_at for watch in watches if watch.last_contact_at is not None]
-            if contacts:
-                metrics.cache_age.labels(name).set(self._clock() - min(contacts))
+            metrics.bad_objects.labels(name).inc(self._increase("bad objects", name, bad_count))
+            contact_times = [watch.last_contact_at for watch in watches if watch.last_contact_at is not None]
+            if contact_times:
+                metrics.cache_age.labels(name).set(self._clock() - min(contact_times))
 
     def _count_verdicts(self, groups: Mapping[GroupKey, GroupDecision]) -> None:
         """Count the groups whose decision has changed since the last call."""
@@ -137,12 +137,12 @@ def collect_less_often() -> None:
     gc.set_threshold(*_THRESHOLDS)
 
 
-def freezing_objects(synced: Callable[[], bool]) -> Callable[[], bool]:
-    """Wrap `synced`. Once it is true, the wrapper excludes all existing objects from garbage collection."""
+def freeze_objects_after(has_synced: Callable[[], bool]) -> Callable[[], bool]:
+    """Wrap `has_synced`. Once it is true, the wrapper excludes all objects from garbage collection."""
     freeze_once = cache(gc.freeze)
 
     def is_ready() -> bool:
-        if is_synced := synced():
+        if is_synced := has_synced():
             freeze_once()
         return is_synced
 

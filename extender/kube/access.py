@@ -16,7 +16,7 @@ from extender.api.objects.queues import LocalQueue, Queue
 from extender.api.units import may_be_name
 from extender.domain.admission.access import Subject, subject
 from extender.kube.errors import NotFound
-from extender.kube.requests import STRATEGIC, Json, Requests, decoded
+from extender.kube.requests import STRATEGIC, Json, Requests, decode
 from extender.kube.resources import (
     ACCESS_REVIEWS,
     LOCAL_QUEUES,
@@ -102,7 +102,7 @@ class AccessApi(Requests):
         """Return the owner of a bearer token; None if the token is unknown or has another audience."""
         review = {"apiVersion": TOKEN_REVIEWS.version, "kind": "TokenReview", "spec": {"token": token}}
         answer = self._post(TOKEN_REVIEWS.path(), review, _TIMEOUT)
-        status = decoded(answer, _TokenReview, "a token review").status
+        status = decode(answer, _TokenReview, "a token review").status
         return subject(status.user) if status.authenticated and status.user.username else None
 
     def grants(self, user: Subject, right: Right) -> bool:
@@ -125,10 +125,10 @@ class AccessApi(Requests):
         """
         review = {"apiVersion": SELF_REVIEWS.version, "kind": "SelfSubjectReview"}
         answer = self._post(SELF_REVIEWS.path(), review, _TIMEOUT)
-        return decoded(answer, _SelfReview, "a self review").status.user_info.username
+        return decode(answer, _SelfReview, "a self review").status.user_info.username
 
     def _is_allowed(self, path: str, review: Json) -> bool:
-        return decoded(self._post(path, review, _TIMEOUT), AccessReview, path).status.allowed
+        return decode(self._post(path, review, _TIMEOUT), AccessReview, path).status.allowed
 
 
 _LABELS = {
@@ -165,10 +165,10 @@ class AdmissionApi(Requests):
         attributes = {"verb": "use", "group": QUEUES.group, "resource": QUEUES.plural, "name": queue}
         path = ACCESS_REVIEWS.path()
         answer = self._post(path, access_review(subject, attributes), timeout)
-        return decoded(answer, AccessReview, path).status.allowed
+        return decode(answer, AccessReview, path).status.allowed
 
     def queue(self, name: str, timeout: float = 10) -> Queue:
-        """Return a queue by a name that a tenant has written, which may be invalid."""
+        """Return a queue. Its name comes from a tenant, and can be invalid."""
         if not may_be_name(name):
             raise NotFound(404, "NotFound", f"{name!r} cannot be the name of a queue")
         return self._get(QUEUES.path(name=name), Queue, timeout)
@@ -195,7 +195,7 @@ class AdmissionApi(Requests):
             "kind": "Secret",
             "type": "kubernetes.io/tls",
             "metadata": {"name": name, "namespace": namespace, "labels": _LABELS},
-            "data": _encoded(data),
+            "data": _encode_base64(data),
         }
         self._post(SECRETS.path(namespace), body)
 
@@ -208,7 +208,7 @@ class AdmissionApi(Requests):
         meta = secret.metadata
         patch = {
             "metadata": {"resourceVersion": meta.resource_version},
-            "data": {**dict.fromkeys(secret.data), **_encoded(data)},  # None removes the key
+            "data": {**dict.fromkeys(secret.data), **_encode_base64(data)},  # None removes the key
         }
         self._patch(SECRETS.path(meta.namespace, meta.name), patch, patch_type=STRATEGIC)
 
@@ -232,5 +232,5 @@ class AdmissionApi(Requests):
         self._patch(resource.path(name=meta.name), patch, patch_type=STRATEGIC)
 
 
-def _encoded(data: dict[str, bytes]) -> dict[str, str]:
+def _encode_base64(data: dict[str, bytes]) -> dict[str, str]:
     return {key: base64.b64encode(value).decode() for key, value in data.items()}

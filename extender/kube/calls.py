@@ -18,7 +18,7 @@ from extender.kube import resources
 from extender.kube.access import AccessApi, right_to
 from extender.kube.decoding import Identified, Page
 from extender.kube.errors import Conflict, Forbidden, NotFound
-from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Json, Requests, decoded
+from extender.kube.requests import APPLY, JSON_PATCH, STRATEGIC, Json, Requests, decode
 from extender.kube.resources import Resource
 from extender.telemetry import metrics
 
@@ -171,7 +171,7 @@ class ApiClient(Requests):
         patch = {**kind, "metadata": meta, "status": {"state": state}}
         path = resources.QUEUES.path(name=name, subresource="status")
         answer = self._patch(path, patch, patch_type=APPLY, query=_AS_QUEUE_CONTROLLER)
-        return decoded(answer, Queue, name).metadata.resource_version
+        return decode(answer, Queue, name).metadata.resource_version
 
     def patch_local_queue_status(self, namespace: str, name: str, patch: Json) -> None:
         """Merge `patch` ({"status": …}) into a LocalQueue through its status subresource."""
@@ -192,7 +192,7 @@ class ApiClient(Requests):
         """Return whether the CRD keeps spec.state. Volcano's own CRD lacks the field."""
         patch = {"metadata": {"uid": uid}, "spec": {"state": state}}
         answer = self._patch(resources.QUEUES.path(name=name), patch, query=_DRY_RUN)
-        return decoded(answer, Queue, name).spec.state == state
+        return decode(answer, Queue, name).spec.state == state
 
     def create_queue(self, name: str, spec: Json, annotations: dict[str, str] | None = None) -> None:
         """Create a queue.
@@ -220,8 +220,8 @@ class ApiClient(Requests):
     def enforces(self, policy: str, timeout: float = 10) -> bool:
         """Return whether the API server enforces an admission policy.
 
-        This is so if the policy exists, is bound for all objects, and denies requests. The right to read the
-        policy is granted together with the policy.
+        An enforced policy exists, is bound for all objects, denies requests, and fails closed. The right to
+        read the policy is granted together with the policy.
         """
         try:
             policy_spec, binding_spec = (
@@ -238,7 +238,7 @@ class ApiClient(Requests):
     def patch_group(self, namespace: str, name: str, uid: str, patch: Json) -> PodGroup:
         """Merge `patch` ({"status": …}) into a PodGroup, which has no status subresource."""
         answer = self._patch(resources.POD_GROUPS.path(namespace, name), _with_uid(patch, uid))
-        return decoded(answer, PodGroup, name)
+        return decode(answer, PodGroup, name)
 
     def create_group(self, namespace: str, group: Json) -> None:
         """Create a PodGroup.
@@ -314,7 +314,7 @@ class ApiClient(Requests):
         except Conflict:
             path = resources.PROVISIONING_REQUESTS.path(namespace, request["metadata"]["name"])
             return self._get(path, Identified).metadata.uid
-        return decoded(answer, Identified, "a ProvisioningRequest").metadata.uid
+        return decode(answer, Identified, "a ProvisioningRequest").metadata.uid
 
     def delete_provisioning_request(self, namespace: str, name: str, uid: str) -> None:
         self._delete(resources.PROVISIONING_REQUESTS.path(namespace, name), uid)
@@ -328,7 +328,7 @@ class ApiClient(Requests):
             Conflict: The existing object of this name has another owner.
         """
         try:
-            return decoded(self._post(kind.path(namespace), obj), Json, kind.plural)
+            return decode(self._post(kind.path(namespace), obj), Json, kind.plural)
         except Conflict:
             existing = self._get(kind.path(namespace, obj["metadata"]["name"]), Json)
             owners = existing["metadata"].get("ownerReferences") or ()
@@ -363,7 +363,7 @@ class ApiClient(Requests):
             Conflict: The job has another UID or version than the patch.
         """
         path = resources.VOLCANO_JOBS.path(namespace, name, "status")
-        return decoded(self._patch(path, patch), VolcanoJob, name)
+        return decode(self._patch(path, patch), VolcanoJob, name)
 
     def patch_cron_job_status(self, namespace: str, name: str, patch: Json) -> CronJob:
         """Merge `patch` into the status of a CronJob.
@@ -372,7 +372,7 @@ class ApiClient(Requests):
             Conflict: The CronJob has another UID or version than the patch.
         """
         path = resources.VOLCANO_CRON_JOBS.path(namespace, name, "status")
-        return decoded(self._patch(path, patch), CronJob, name)
+        return decode(self._patch(path, patch), CronJob, name)
 
     def delete_volcano_job(self, namespace: str, name: str, uid: str) -> None:
         """Delete a Volcano Job; the garbage collector then deletes the objects that it owns."""

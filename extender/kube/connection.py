@@ -2,8 +2,8 @@
 
 Requests and answers are raw bytes; errors are the types in errors.py. Redirects are not followed. Only
 requests with outdated credentials are repeated, because only the sender knows whether other requests may be
-sent twice. To avoid such cases, an idle connection is reused only for a short time, and only if the server
-has sent nothing.
+sent twice. The server may close an idle connection at any time. An idle connection is therefore reused only
+for a short time, and only if the server has sent nothing.
 
 Muster writes three times for every pod of a gang. Meanwhile, a filter call has to be answered within
 milliseconds under the same interpreter lock. In the bench case `wire`, a small write with http.client costs
@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 
 from extender import __version__
 from extender.kube.endpoint import ApiEndpoint, find_endpoint
-from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, refused
+from extender.kube.errors import Ambiguous, Refused, ServerFault, Unreachable, parse_refusal
 
 _DIAL_TIMEOUT = 5.0
 _MAX_IDLE_SECONDS = 60.0  # seconds; the API server closes idle connections after 90
@@ -203,8 +203,8 @@ class Connection:
             self._store_failures = None
         elif isinstance(fault, ServerFault) and "webhook" not in fault.message:
             failures, now = self._store_failures, self._clock()
-            first = failures.first_at if failures and now - failures.last_at <= _FAULT_SECONDS else now
-            self._store_failures = _StoreFailures(first, now, str(fault)[:_MAX_FAULT_LENGTH])
+            first_at = failures.first_at if failures and now - failures.last_at <= _FAULT_SECONDS else now
+            self._store_failures = _StoreFailures(first_at, now, str(fault)[:_MAX_FAULT_LENGTH])
 
     def close(self) -> None:
         """Close all idle connections, and all connections that become idle later."""
@@ -373,7 +373,7 @@ class Stream:
 def _refusal(stream: Stream) -> Refused:
     """Return the error that a refusing answer describes."""
     with stream:
-        return refused(stream.read(), stream.status, stream.headers.get("retry-after", ""))
+        return parse_refusal(stream.read(), stream.status, stream.headers.get("retry-after", ""))
 
 
 def _number(text: str, base: int) -> int:

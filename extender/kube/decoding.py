@@ -149,16 +149,20 @@ class Encoding(Protocol[T_co]):
         """
 
 
-def decoded_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.Raw) -> Item:
-    """Decode JSON, if necessary without the parts that are nested too deeply. May raise UNREADABLE."""
+def decode_in_part(decoder: msgspec.json.Decoder[Item], body: bytes | msgspec.Raw) -> Item:
+    """Decode JSON. Parts that are nested too deeply are left out.
+
+    Raises:
+        UNREADABLE: The JSON is invalid.
+    """
     try:
         return decoder.decode(body)
     except RecursionError:
         return decoder.decode(_without_deep_parts(bytes(body)))
 
 
-def is_cut(raw: msgspec.Raw) -> bool:
-    """Return whether `decoded_in_part` has removed parts of a value that were nested too deeply."""
+def has_cut_parts(raw: msgspec.Raw) -> bool:
+    """Return whether `decode_in_part` has removed parts of a value that were nested too deeply."""
     return _CUT_MARKER in bytes(raw)
 
 
@@ -196,13 +200,13 @@ class Decoders(Generic[T]):
         except UNREADABLE:
             pass
         try:
-            raw_page = decoded_in_part(_RAW_PAGE, body)
+            raw_page = decode_in_part(_RAW_PAGE, body)
         except UNREADABLE as fault:
             raise Ambiguous(f"not a list: {fault}") from fault
         return raw_page.metadata, [self.object(raw) for raw in raw_page.items or ()]
 
     def object(self, raw: msgspec.Raw) -> T | Undecodable:
-        if is_cut(raw):
+        if has_cut_parts(raw):
             return Undecodable(identity(raw), TOO_DEEP)
         try:
             return self._object.decode(raw)
@@ -225,7 +229,7 @@ def event(line: bytes) -> WatchEvent:
         Ambiguous: The line is not an event.
     """
     try:
-        return decoded_in_part(_EVENT, line)
+        return decode_in_part(_EVENT, line)
     except UNREADABLE as fault:
         raise Ambiguous(f"not a watch event: {fault}") from fault
 
@@ -237,7 +241,7 @@ def identity(raw: msgspec.Raw) -> ObjectIdentity:
         Ambiguous: The bytes are not an object.
     """
     try:
-        return decoded_in_part(_IDENTIFIED, raw).metadata
+        return decode_in_part(_IDENTIFIED, raw).metadata
     except UNREADABLE as fault:
         raise Ambiguous(f"not an object: {fault}") from fault
 

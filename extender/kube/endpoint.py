@@ -1,8 +1,8 @@
 """Endpoint of the API server: its address, Muster's credentials, and a proxy if there is one.
 
 The `kubernetes` package reads the configuration: kubeconfig files and their merging, service accounts, exec
-plugins and rotating tokens. The package offers the current token through a hook, which may run a program, and
-reads files only once. Therefore one thread calls the hook every second, and loads everything again when a
+plugins and rotating tokens. The package reads files only once. It offers the current token through a hook,
+which may run a program. Therefore one thread calls the hook every second, and loads everything again when a
 file has changed. Meanwhile the other threads continue with the previous token.
 """
 
@@ -410,9 +410,9 @@ def contexts(kubeconfig: str | None) -> Contexts:
             raise FileNotFoundError(f"there is no {files}")
         merged = merger.config.value
         nodes = merged["contexts"] if merged.get("contexts") else []
-        by_name = {node.value["name"]: node.value["context"] for node in nodes}
-        namespaces = {name: str(context.get("namespace") or "") for name, context in by_name.items()}
-        clusters = {name: str(context.get("cluster") or "") for name, context in by_name.items()}
+        context_by_name = {node.value["name"]: node.value["context"] for node in nodes}
+        namespaces = {name: str(context.get("namespace") or "") for name, context in context_by_name.items()}
+        clusters = {name: str(context.get("cluster") or "") for name, context in context_by_name.items()}
         entries = [node.value for node in merged["clusters"]] if merged.get("clusters") else []
         servers = {entry["name"]: (entry.get("cluster") or {}).get("server") for entry in entries}
         current = str(merged.get("current-context") or "")

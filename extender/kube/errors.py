@@ -149,7 +149,7 @@ class _Status(msgspec.Struct, frozen=True):
     details: _Details | None = _Details()
 
 
-def refused(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
+def parse_refusal(body: bytes, status: int = 0, retry_after: str = "") -> Refused:
     """Return the error that a Status object describes.
 
     `status` and `retry_after` come from the HTTP answer.

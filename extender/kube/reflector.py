@@ -24,7 +24,7 @@ import structlog
 
 from extender.kube.connection import JSON, Connection, QueryParams, Stream
 from extender.kube.decoding import FIRST_LIMIT, Decoders, Encoding, NamedObject, Undecodable, next_page_size
-from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, refused
+from extender.kube.errors import Ambiguous, ApiError, Gone, NotFound, ServerFault, parse_refusal
 from extender.kube.resources import Resource
 from extender.kube.writers import Backoff
 
@@ -201,7 +201,7 @@ class Reflector(Generic[T]):
         self._watch_seconds = watch_seconds
         self._version = ""  # version for the next watch; empty if the next round has to list
         self._has_delivered = False  # whether this round's watch has delivered an event
-        self._server_faults = 0  # rounds in a row that ended with an error of the API server before any event
+        self._server_fault_count = 0  # rounds in a row that ended with a server error before any event
         self._is_removable = is_removable
         self._not_found_count = 0  # rounds in a row with a "not found" answer
         self._stream: Stream | None = None
@@ -237,9 +237,9 @@ class Reflector(Generic[T]):
 
     def _run(self) -> None:
         while not self._stop_event.is_set():
-            self.round()
+            self.list_and_watch()
 
-    def round(self) -> None:
+    def list_and_watch(self) -> None:
         """Run one round: list if necessary, watch until the stream ends, and pause after a fault.
 
         A list alone does not reset the pause, because a list may be expensive; only a watch with an event
@@ -257,7 +257,7 @@ class Reflector(Generic[T]):
             self._version, self.fault = "", f"{type(fault).__name__}: {fault}"[:_MAX_FAULT_LENGTH]
             log.exception("listing or watching failed unexpectedly", resource=self.resource.plural)
         else:
-            self._server_faults = 0
+            self._server_fault_count = 0
             if not self._has_delivered:
                 self._version = ""
             elif self._clock() - started_at > _MIN_WATCH_SECONDS:
@@ -273,10 +273,10 @@ class Reflector(Generic[T]):
         """
         self.fault = str(fault)[:_MAX_FAULT_LENGTH]
         is_server_fault = isinstance(fault, ServerFault) and not self._has_delivered
-        self._server_faults = self._server_faults + 1 if is_server_fault else 0
+        self._server_fault_count = self._server_fault_count + 1 if is_server_fault else 0
         is_version_doubtful = isinstance(fault, Ambiguous) and not self._has_delivered
-        if is_version_doubtful or not fault.is_transient or self._server_faults >= _MAX_SERVER_FAULTS:
-            self._version, self._server_faults = "", 0
+        if is_version_doubtful or not fault.is_transient or self._server_fault_count >= _MAX_SERVER_FAULTS:
+            self._version, self._server_fault_count = "", 0
         self._not_found_count = self._not_found_count + 1 if isinstance(fault, NotFound) else 0
         if self._is_removable and self._not_found_count == _MAX_NOT_FOUND:
             self.inventory.keep_only(frozenset())
@@ -338,7 +338,7 @@ class Reflector(Generic[T]):
             encoding = self._encoding_of(stream)
             for change in encoding.events(stream):
                 if change.type == "ERROR":
-                    raise refused(bytes(change.object))
+                    raise parse_refusal(bytes(change.object))
                 exists = change.type in ("ADDED", "MODIFIED")
                 item = encoding.object(change.object) if exists else None
                 meta = item.metadata if item else encoding.identity(change.object)

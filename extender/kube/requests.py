@@ -38,7 +38,7 @@ class Requests:
         self._connection = connection
 
     def _get(self, path: str, kind: type[T], timeout: float = 10, query: QueryParams | None = None) -> T:
-        return decoded(self._connection.request("GET", path, query=query, timeout=timeout), kind, path)
+        return decode(self._connection.request("GET", path, query=query, timeout=timeout), kind, path)
 
     def _post(self, path: str, body: Json, timeout: float = 10, query: QueryParams | None = None) -> bytes:
         return self._connection.request("POST", path, body=_encode(body), query=query, timeout=timeout)
@@ -76,7 +76,7 @@ class Requests:
         self._connection.request("DELETE", path, body=body, timeout=timeout)
 
 
-def decoded(body: bytes, kind: type[T], title: str) -> T:
+def decode(body: bytes, kind: type[T], title: str) -> T:
     """Return the object in an answer. `title` names the answer in errors. Decoders are cached.
 
     Raises:
@@ -96,31 +96,31 @@ def decoded(body: bytes, kind: type[T], title: str) -> T:
 class Editor(Requests):
     """Writer of single objects, which returns the results.
 
-    With `is_dry_run`, the API server only checks the change.
+    With `dry_run`, the API server only checks the change.
     """
 
-    def create(self, resource: Resource, namespace: str, obj: Json, dry: bool = False) -> Json:
+    def create(self, resource: Resource, namespace: str, obj: Json, dry_run: bool = False) -> Json:
         path = resource.path(namespace)
-        return decoded(self._post(path, obj, _TIMEOUT, self._query(dry)), Json, path)
+        return decode(self._post(path, obj, _TIMEOUT, self._query(dry_run)), Json, path)
 
     def patch(
-        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], dry: bool = False
+        self, resource: Resource, namespace: str, name: str, patch: Mapping[str, Any], dry_run: bool = False
     ) -> Json:
         """Merge `patch` into an object. A null removes a field."""
         path = resource.path(namespace, name)
-        return decoded(self._patch(path, patch, _TIMEOUT, query=self._query(dry)), Json, path)
+        return decode(self._patch(path, patch, _TIMEOUT, query=self._query(dry_run)), Json, path)
 
-    def change_queue(self, name: str, spec: Mapping[str, Any], dry: bool = False) -> Json:
+    def change_queue(self, name: str, spec: Mapping[str, Any], dry_run: bool = False) -> Json:
         """Merge `spec` into the spec of a queue.
 
         Raises:
             ChangeDropped: Neither the queue nor a Command can change the state.
         """
-        answer = self.patch(QUEUES, "", name, {"spec": spec}, dry)
-        self.ensure_state(answer, spec.get("state"), dry)
+        answer = self.patch(QUEUES, "", name, {"spec": spec}, dry_run)
+        self.ensure_state(answer, spec.get("state"), dry_run)
         return answer
 
-    def ensure_state(self, answer: Json, state: str | None, dry: bool = False) -> None:
+    def ensure_state(self, answer: Json, state: str | None, dry_run: bool = False) -> None:
         """Create a Command for the state if the CRD has dropped the state from `answer`.
 
         Volcano's own CRD lacks `spec.state`, and the API server drops unknown fields. vcctl creates the same
@@ -145,18 +145,18 @@ class Editor(Requests):
             "target": target,
         }
         try:
-            self.create(COMMANDS, "default", command, dry)  # vcctl uses this namespace, too
+            self.create(COMMANDS, "default", command, dry_run)  # vcctl uses this namespace, too
         except NotFound as fault:
             reason = f"{_NO_FIELD}, and it has no Commands of bus.volcano.sh"
             raise ChangeDropped(f"queue {name} was not made {state}: {reason}\n{_APPLY_HINT}") from fault
 
-    def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry: bool = False) -> None:
+    def delete(self, resource: Resource, namespace: str, name: str, uid: str, dry_run: bool = False) -> None:
         """Delete an object.
 
         Raises:
             Conflict: The name belongs to another object now.
         """
-        options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry else {})
+        options: Json = {"propagationPolicy": "Background"} | ({"dryRun": ["All"]} if dry_run else {})
         self._delete(resource.path(namespace, name), uid, _TIMEOUT, **options)
 
     def review(self, path: str, obj: Json) -> Json:
@@ -164,11 +164,11 @@ class Editor(Requests):
 
         The API server does not store reviews.
         """
-        return decoded(self._post(path, obj, _TIMEOUT), Json, path)
+        return decode(self._post(path, obj, _TIMEOUT), Json, path)
 
     @staticmethod
-    def _query(dry: bool) -> dict[str, str]:
-        return {"fieldManager": _FIELD_MANAGER, **({"dryRun": "All"} if dry else {})}
+    def _query(dry_run: bool) -> dict[str, str]:
+        return {"fieldManager": _FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
 
 
 class Reader(Requests):

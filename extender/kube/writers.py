@@ -2,7 +2,7 @@
 
 Each write has a key, its target. A newer write replaces a write of the same key that has not begun, so a
 status that changes fast is written once. Two writes of the same key never run at the same time, so the last
-value is written last. A write that failed for a transient reason does not block a thread while it waits.
+value is written last. A write that waits for its next attempt blocks no thread.
 
 Before each attempt, `may_write` is called. A replica that no longer leads writes nothing, since the next
 leader decides again.
@@ -109,10 +109,10 @@ class Writers:
         self.outcome_counts: Counter[str] = Counter()  # done, failed, retried, coalesced, fenced
         self._may_write = may_write
         self._max_attempts = max_attempts
-        self._backoff = new_backoff
+        self._new_backoff = new_backoff
         self._clock = clock
         self._condition = threading.Condition()
-        self._pending: dict[Hashable, _Write] = {}  # newest write of each key that has not begun
+        self._pending_writes: dict[Hashable, _Write] = {}  # newest write of each key that has not begun
         self._queue: deque[_Write] = deque()
         self._retries: list[tuple[float, int, _Write]] = []  # heap ordered by due time, then by serial number
         self._running_keys: set[Hashable] = set()
@@ -130,7 +130,7 @@ class Writers:
     @property
     def pending_count(self) -> int:
         """Return the number of writes that have not begun, including writes that wait for a retry."""
-        return len(self._pending)
+        return len(self._pending_writes)
 
     def submit(
         self,
@@ -150,12 +150,12 @@ class Writers:
             is_first: Whether to run the job before all jobs that have not begun.
         """
         with self._condition:
-            if pending_write := self._pending.get(key):
+            if pending_write := self._pending_writes.get(key):
                 pending_write.job, pending_write.on_end = job, on_end
                 self.outcome_counts["coalesced"] += 1
             elif not self._is_stopped:
-                write = _Write(key, job, on_end, self._backoff(), max_attempts or self._max_attempts)
-                self._pending[key] = write
+                write = _Write(key, job, on_end, self._new_backoff(), max_attempts or self._max_attempts)
+                self._pending_writes[key] = write
                 enqueue = self._queue.appendleft if is_first else self._queue.append
                 enqueue(write)
                 self._condition.notify()
@@ -164,7 +164,7 @@ class Writers:
         """Begin no more writes, and wait up to a second for running requests."""
         with self._condition:
             self._is_stopped = True
-            self._pending.clear()
+            self._pending_writes.clear()
             self._queue.clear()
             self._retries.clear()
             self._condition.notify_all()
@@ -184,10 +184,10 @@ class Writers:
             with self._condition:
                 self.outcome_counts[outcome] += 1
                 self._running_keys.discard(write.key)
-                if outcome == "retried" and not self._is_stopped and write.key not in self._pending:
+                if outcome == "retried" and not self._is_stopped and write.key not in self._pending_writes:
                     advice = fault.retry_after if isinstance(fault, Refused) else None
                     due_at = self._clock() + max(write.backoff.delay(), advice or 0.0)
-                    self._pending[write.key] = write
+                    self._pending_writes[write.key] = write
                     heapq.heappush(self._retries, (due_at, next(self._serial), write))
                 self._condition.notify()
 
@@ -200,7 +200,7 @@ class Writers:
                 for write in self._queue:
                     if write.key not in self._running_keys:
                         self._queue.remove(write)
-                        del self._pending[write.key]
+                        del self._pending_writes[write.key]
                         self._running_keys.add(write.key)
                         return write
                 next_retry = self._retries[0][0] if self._retries else None

@@ -7,9 +7,9 @@ All states except `served` have a deadline. A request is served once its body is
 concurrent answers may first let it wait. If the caller does not read an answer at once, the connection is in
 the state `answer`. If a port does not accept chunks, only the Content-Length gives the length of a request.
 
-Refusals of any port have the body {"error": …}. Requests of web pages get 403. These are requests with an
-Origin and, on loopback, requests whose Host is another name, because a web page may let its own name point to
-127.0.0.1. With TLS, the certificate prevents requests of such pages.
+The refusals of all ports have the body {"error": …}. A request of a web page gets 403. A request counts as
+one if it has an Origin. On loopback, it also counts if its Host is not a name of this machine, because a web
+page may let its own name point to 127.0.0.1. With TLS, the certificate prevents requests of such pages.
 """
 
 import asyncio
@@ -136,7 +136,7 @@ class CallerConnection(RequestHandler):
                 body += piece
                 if len(body) > self._limits.max_body:
                     raise self._too_large()
-                self._connections.grow(self, len(piece))
+                self._connections.add_unread(self, len(piece))
         except web.RequestPayloadError as fault:
             raise BadRequest(_text(fault)) from fault
         return bytes(body)
@@ -208,7 +208,7 @@ class CallerConnection(RequestHandler):
             self._enter("head")
         if self.state in ("head", "served", "answer") and self.size > self._limits.max_head:
             if not self._wire or self.state != "head":
-                self._connections.count("memory")
+                self._connections.count_drop("memory")
                 return self.force_close()
             text = f"The head is larger than {self._limits.max_head} bytes"
             self._wire.write(error_as_bytes(exceptions.RequestHeaderFieldsTooLarge(text)))
@@ -217,7 +217,7 @@ class CallerConnection(RequestHandler):
             return
         is_of_body = self.state == "body" and not (self._content and self._content.is_eof())
         if self.state != "discard" and not is_of_body:
-            self._connections.grow(self, len(data))
+            self._connections.add_unread(self, len(data))
         super().data_received(data)
 
     def pause_writing(self) -> None:
@@ -226,7 +226,7 @@ class CallerConnection(RequestHandler):
         # The state is checked because TLS also writes at the end of a handshake.
         if self._wire and self.state == "served" and not self._limits.timeouts.has_streams:
             self._wait("answer")
-            self._connections.grow(self, self._wire.get_write_buffer_size())
+            self._connections.add_unread(self, self._wire.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         if self.state == "answer":

@@ -73,7 +73,7 @@ class Connections:
     def __init__(self, name: str, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._name = name
-        self._bytes = 0
+        self._unread_bytes = 0
         self._members: set[Member] = set()
         self._count_by_address: Counter[str] = Counter()
         self._waiting: dict[Member, None] = {}  # the connection that has waited longest comes first
@@ -86,7 +86,7 @@ class Connections:
         is_address_full = 0 < self.limits.max_per_address <= self._count_by_address[address]
         if not is_address_full and len(self._members) < self.limits.max_connections:
             return True
-        self.count("full")
+        self.count_drop("full")
         candidates = [member for member in self._waiting if not is_address_full or member.address == address]
         if not candidates:
             return False
@@ -118,19 +118,19 @@ class Connections:
         self._waiting.pop(member, None)
         self.forget_unread(member)
 
-    def grow(self, member: Member, size: int) -> None:
+    def add_unread(self, member: Member, size: int) -> None:
         """Add unread bytes of a connection. Beyond the port's limit, close the largest connections."""
         if member not in self._members:
             return
         member.size += size
-        self._bytes += size
-        while self._bytes > self.limits.max_unread:
-            self.count("memory")
+        self._unread_bytes += size
+        while self._unread_bytes > self.limits.max_unread:
+            self.count_drop("memory")
             self.drop(max(self._members, key=lambda member: member.size))
 
     def forget_unread(self, member: Member) -> None:
         """Stop counting the bytes of a connection as unread."""
-        self._bytes -= member.size
+        self._unread_bytes -= member.size
         member.size = 0
 
     def drop_late(self, now: float) -> bool:
@@ -138,7 +138,7 @@ class Connections:
         late_members = [member for member in self._waiting if member.deadline < now]
         for member in late_members[:_MAX_LATE_DROPS]:
             if member.state in _UNFINISHED_STATES:
-                self.count(member.state)
+                self.count_drop(member.state)
             self.drop(member)
         return len(late_members) > _MAX_LATE_DROPS
 
@@ -162,7 +162,7 @@ class Connections:
         self.remove(member)
         member.end()
 
-    def count(self, reason: str) -> None:
+    def count_drop(self, reason: str) -> None:
         metrics.connections_dropped.labels(self._name, reason).inc()
 
 
@@ -175,7 +175,7 @@ class TurnsByAddress:
 
     def __init__(self, slot_count: int) -> None:
         self._free_slots = slot_count
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # waiting requests by address, in order
+        self._waiters_by_address: dict[str, deque[asyncio.Future[None]]] = {}  # in order
 
     async def acquire(self, address: str) -> None:
         """Wait until a request of this address may be answered."""
@@ -183,7 +183,7 @@ class TurnsByAddress:
             self._free_slots -= 1
             return
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(address, deque()).append(waiter)
+        self._waiters_by_address.setdefault(address, deque()).append(waiter)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -193,12 +193,12 @@ class TurnsByAddress:
 
     def release(self) -> None:
         """Let the next waiting request be answered, or free the slot."""
-        while self._waiting:
-            address = next(iter(self._waiting))
-            waiters = self._waiting.pop(address)
+        while self._waiters_by_address:
+            address = next(iter(self._waiters_by_address))
+            waiters = self._waiters_by_address.pop(address)
             waiter = waiters.popleft()
             if waiters:
-                self._waiting[address] = waiters
+                self._waiters_by_address[address] = waiters
             if not waiter.done():  # the caller still waits
                 return waiter.set_result(None)
         self._free_slots += 1

@@ -63,9 +63,9 @@ class LightConnection:
     request; None means that aiohttp reads the request. An answer is cancelled when the caller hangs up.
     """
 
-    __slots__ = ("_caller", "_connections", "_find_answer", "_hand_over", "_loop", "_received_size",
-                 "_secure", "_sock", "_task", "_unsent", "_was_last", "address", "answer_count", "deadline",
-                 "size", "state")  # fmt: skip
+    __slots__ = ("_caller", "_connections", "_find_answer", "_hand_over", "_is_last", "_loop",
+                 "_received_size", "_secure", "_sock", "_task", "_unsent", "address", "answer_count",
+                 "deadline", "size", "state")  # fmt: skip
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LightConnection:
         self._received_size = 0  # number of received bytes at the last check
         self._task: asyncio.Task[None] | None = None  # task that serves a request
         self._unsent = b""  # part of the answer that is not sent yet
-        self._was_last = False  # whether the connection closes after this answer
+        self._is_last = False  # whether the connection closes after this answer
         self._loop = asyncio.get_running_loop()
         self.answer_count = self.size = 0
         self._enter("handshake" if secure else "idle")
@@ -120,7 +120,7 @@ class LightConnection:
         if self.state in ("served", "answer"):  # the bytes of the next request stay unread
             if len(data) < _MAX_PEEK_BYTES:
                 return self._wait_for_more_than(len(data))
-            self._connections.count("memory")
+            self._connections.count_drop("memory")
             self._connections.drop(self)
         elif self._find_answer and not self._secure and self._serve(data):
             return
@@ -177,7 +177,7 @@ class LightConnection:
         return True
 
     async def _respond(self, answer: ShortAnswer) -> None:
-        self._unsent, self._was_last = await answer(self._caller)
+        self._unsent, self._is_last = await answer(self._caller)
         self._task = None
         self.answer_count += 1
         self._send()
@@ -194,8 +194,8 @@ class LightConnection:
             self._enter("answer")
             self._connections.wait(self)
             self._loop.add_writer(self._sock.fileno(), self._send)
-            self._connections.grow(self, len(self._unsent))
-        elif not self._unsent and self._was_last:
+            self._connections.add_unread(self, len(self._unsent))
+        elif not self._unsent and self._is_last:
             self._connections.drop(self)
         elif not self._unsent:
             self._listen()

@@ -43,7 +43,7 @@ sslproto.SSLProtocol.max_size = 32 * 1024
 
 log = logger(__name__)
 
-Secure = Callable[[], ssl.SSLContext | None]  # None means that there is no certificate yet
+ReadTlsContext = Callable[[], ssl.SSLContext | None]  # None means that there is no certificate yet
 # An `Answer` reads the body from the connection, calls the connection's `serve`, and returns the answer. It
 # may raise HTTPException, and is cancelled when the caller hangs up.
 Answer = Callable[[web.BaseRequest, CallerConnection], Awaitable[web.StreamResponse]]
@@ -72,7 +72,7 @@ class Pulse:
 class ServedPort:
     """Port that serves `listener` as soon as it is created, in the event loop.
 
-    Requests of web pages are refused, unless the port is `for_web_pages`: its paths then contain a secret, or
+    Requests of web pages are refused, unless the port `allows_web_pages`: its paths then contain a secret, or
     `answer` refuses such requests.
     """
 
@@ -82,11 +82,11 @@ class ServedPort:
         listener: socket.socket,
         limits: ConnectionLimits,
         answer: Answer,
-        secure: Secure | None = None,
+        secure: ReadTlsContext | None = None,
         pulse: Pulse | None = None,
         refuse: Refuse = refusal,
-        for_web_pages: bool = False,
-        find_short: FindShortHandler | None = None,
+        allows_web_pages: bool = False,
+        find_handler: FindShortHandler | None = None,
     ) -> None:
         listener.setblocking(False)
         self._name = name
@@ -95,8 +95,8 @@ class ServedPort:
         self._secure = secure
         self._pulse = pulse or Pulse()
         self._refuse = refuse
-        self._for_web_pages = for_web_pages
-        self._find_short = find_short
+        self._for_web_pages = allows_web_pages
+        self._find_short_handler = find_handler
         self._is_local = is_loopback(listener.getsockname()[0])
         self._is_stopping = False
         self._loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ class ServedPort:
     ) -> None:
         """Begin a light connection on a socket."""
         hand_over = partial(self._hand_over, context, address)
-        find_answer = self._find_short_answer if self._find_short else None
+        find_answer = self._find_short_answer if self._find_short_handler else None
         connection = LightConnection(sock, self.connections, bool(context), hand_over, address, find_answer)
         connection.answer_count = answer_count
 
@@ -152,7 +152,7 @@ class ServedPort:
         self, context: ssl.SSLContext | None, address: str, sock: socket.socket, request_size: int
     ) -> None:
         """Hand a connection over to aiohttp. After a short request, it becomes a light connection again."""
-        is_short = self._find_short and request_size and not context
+        is_short = self._find_short_handler and request_size and not context
         receive_socket = partial(self._begin_connection, None, address, 1) if is_short else None
         connection = CallerConnection(
             self._server, self.connections, bool(context), self._refuse, address, receive_socket, request_size
@@ -225,8 +225,8 @@ class ServedPort:
         return response
 
     def _find_short_answer(self, request: ShortRequest) -> ShortAnswer | None:
-        assert self._find_short is not None
-        handler = self._find_short(request)
+        assert self._find_short_handler is not None
+        handler = self._find_short_handler(request)
         return partial(self._answer_short, request, handler) if handler else None
 
     async def _answer_short(

@@ -38,7 +38,7 @@ from extender.domain.model.versioned_pod_watch import (
 from extender.kube.decoding import FIRST_LIMIT, next_page_size
 from extender.proxy.pod_events.json import JsonPods
 from extender.proxy.pod_events.protobuf import ProtobufPods
-from extender.proxy.target import MalformedTarget, ViewTarget, headers_for_client
+from extender.proxy.target import ApiTarget, MalformedTarget, headers_for_client
 from extender.proxy.upstream import CutOff, Upstream, UpstreamGone, hand_over, pass_on, pieces
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -48,7 +48,7 @@ class PodLists:
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
 
-    def first_page_target(self, target: ViewTarget) -> ViewTarget:
+    def first_page_target(self, target: ApiTarget) -> ApiTarget:
         """Return the target of the first page of a list.
 
         The target lacks the client's limit, since the client gets all pods at once. The target lacks the
@@ -67,10 +67,10 @@ class PodLists:
     async def send(
         self,
         request: web.BaseRequest,
-        initial: ViewTarget,
+        first_target: ApiTarget,
         answer: aiohttp.ClientResponse,
         codec: PodCodec,
-        waiting: WaitingPods,
+        waiting_pods: WaitingPods,
         version: int,
     ) -> web.StreamResponse:
         """Send a list to the client. The first page is in `answer`.
@@ -78,7 +78,7 @@ class PodLists:
         Raises:
             CutOff: The API server's answer ended early.
         """
-        pod_list = PodList(waiting, self._appearances, version)
+        pod_list = PodList(waiting_pods, self._appearances, version)
         page = await _read(answer, codec)
         headers = headers_for_client(answer.headers)
         headers.popall(hdrs.CONTENT_LENGTH, None)
@@ -86,7 +86,7 @@ class PodLists:
         await response.prepare(request)
         writer = codec.list_writer(codec.list_metadata(page.version))
         await response.write(writer.start())
-        async for pods in self._pages(initial, request.headers, codec, page):
+        async for pods in self._pages(first_target, request.headers, codec, page):
             await response.write(b"".join(_encode(writer, pod, pod_list.appearance(pod)) for pod in pods))
         pod_list.end(page.version)
         await response.write(writer.end())
@@ -94,7 +94,7 @@ class PodLists:
         return response
 
     async def read_unbound(
-        self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting: WaitingPods
+        self, target: ApiTarget, headers: CIMultiDictProxy[str], codec: PodCodec, waiting_pods: WaitingPods
     ) -> None:
         """Read the unbound pods, since another process may have shown some of them to the client.
 
@@ -103,31 +103,31 @@ class PodLists:
         """
         selector = ",".join(filter(None, (target.parameter("fieldSelector"), "spec.nodeName=")))
         selectors = {"fieldSelector": selector, "labelSelector": target.parameter("labelSelector")}
-        initial = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_LIMIT))
+        first_target = target._replace(query="").with_parameters(**selectors, limit=str(FIRST_LIMIT))
         unbound_pods = {}
         try:
-            page = await self._page(initial, headers, codec)
-            async for pods in self._pages(initial, headers, codec, page):
+            page = await self._page(first_target, headers, codec)
+            async for pods in self._pages(first_target, headers, codec, page):
                 for facts, pod in pods:
-                    if facts is not None and waiting.is_unbound_member(facts):
+                    if facts is not None and waiting_pods.is_unbound_member(facts):
                         unbound_pods[facts.uid] = WaitingPod(facts, pod)
         except CutOff as fault:
             raise UpstreamGone(str(fault)) from fault
-        waiting.store_all(unbound_pods, page.version)
+        waiting_pods.store_all(unbound_pods, page.version)
 
     async def _pages(
-        self, initial: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
+        self, first_target: ApiTarget, headers: CIMultiDictProxy[str], codec: PodCodec, page: PodPage
     ) -> AsyncIterator[list[ListedPod]]:
         """Yield the pods of this page and of all further pages."""
         yield page.pods
         while page.continue_token:
             limit = str(next_page_size(len(page.pods), sum(len(item.pod) for item in page.pods)))
-            parameters = {"continue": page.continue_token, "limit": limit}
-            target = initial.with_parameters(resourceVersion=None, resourceVersionMatch=None, **parameters)
+            options = {"continue": page.continue_token, "limit": limit}
+            target = first_target.with_parameters(resourceVersion=None, resourceVersionMatch=None, **options)
             page = await self._page(target, headers, codec)
             yield page.pods
 
-    async def _page(self, target: ViewTarget, headers: CIMultiDictProxy[str], codec: PodCodec) -> PodPage:
+    async def _page(self, target: ApiTarget, headers: CIMultiDictProxy[str], codec: PodCodec) -> PodPage:
         """Return a page of a list.
 
         Raises:
@@ -170,7 +170,7 @@ def _encode(writer: PodListWriter, item: ListedPod, appearance: Appearance | Non
 log = logger(__name__)
 
 _MAX_QUEUED = 256  # most queued writes while events are read from the API server
-_MAX_UNREAD = 200_000  # most queued writes; beyond them the client is cut off, and continues from its version
+_MAX_UNSENT = 200_000  # most queued writes; beyond them the client is cut off, and continues from its version
 _PIECE_BYTES = 256 * 1024  # approximate number of bytes that are encoded at a time
 _MAX_CLIENTS = 16  # remembered clients; for other clients, the pods are read again
 _CODECS: tuple[PodCodec, ...] = (JsonPods(), ProtobufPods())
@@ -199,7 +199,7 @@ def readers_text(readers: Sequence[PodReader], bypasses: Bypasses) -> str:
     return f"{summary}; a scheduler reads pods elsewhere: {calls} about pods not shown here, {last}"
 
 
-class Sending:
+class ClientWatch:
     """Watch of pods that is sent to a client. Call `put` in the event loop, and await `run`."""
 
     def __init__(
@@ -221,7 +221,7 @@ class Sending:
             self._has_work.set()
         if len(self._queue) > _MAX_QUEUED:
             self._has_space.clear()
-        if len(self._queue) > _MAX_UNREAD:
+        if len(self._queue) > _MAX_UNSENT:
             log.warning("a client that does not read its watch of pods is cut off")
             self.abort()
 
@@ -240,7 +240,7 @@ class Sending:
         self.put(self.stream.begin())
         events = self._codec.events()
         writing = asyncio.create_task(self._write())
-        writing.add_done_callback(self._check)
+        writing.add_done_callback(self._abort_if_failed)
         try:
             async for piece in pieces(answer):
                 try:
@@ -273,7 +273,7 @@ class Sending:
                     self._has_space.set()
         await self._response.write_eof()
 
-    def _check(self, writing: asyncio.Task[None]) -> None:
+    def _abort_if_failed(self, writing: asyncio.Task[None]) -> None:
         """Abort the client's connection if a write has failed, which also ends `run`."""
         if not writing.cancelled() and writing.exception():
             self.abort()
@@ -303,15 +303,15 @@ class PodClient:
 
     def __init__(self, schedulers: frozenset[str]) -> None:
         self.waiting_pods = WaitingPods(schedulers)
-        self.watches: set[Sending] = set()
+        self.watches: set[ClientWatch] = set()
 
     def abort_watches(self) -> None:
         """Abort the earlier watches of a client that reads again.
 
         The client has ended these watches, even if the proxy has not noticed their end.
         """
-        for sending in self.watches:
-            sending.abort()
+        for watch in self.watches:
+            watch.abort()
 
     def readers(self, name: str) -> list[PodReader]:
         """Return the open watches of the client. `name` is the name of its program."""
@@ -334,25 +334,25 @@ class PodRequests:
         self._clients: OrderedDict[tuple[str | None, ...], PodClient] = OrderedDict()
         self._lists = PodLists(upstream, appearances)
         self._loop = asyncio.get_running_loop()
-        self._is_scheduled = False
+        self._is_send_planned = False
 
     def on_change(self) -> None:
         """Let the event loop send the changed appearances of pods to all watches.
 
         Changes before the next iteration of the event loop are sent together.
         """
-        if not self._is_scheduled:
-            self._is_scheduled = True
+        if not self._is_send_planned:
+            self._is_send_planned = True
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._send_changes)
 
     def _send_changes(self) -> None:
         """Send the changed appearances of pods to all watches."""
-        self._is_scheduled = False
+        self._is_send_planned = False
         changes = self._appearances.take_changes()
         for client in self._clients.values():
-            for sending in client.watches:
-                sending.put(sending.stream.change(changes))
+            for watch in client.watches:
+                watch.put(watch.stream.change(changes))
 
     def debug_state(self) -> list[dict[str, object]]:
         """Return each reader of pods with its number of visible pods. Safe to call in any thread."""
@@ -374,13 +374,13 @@ class PodRequests:
         clients = self._clients.copy().items()
         return [reader for key, client in clients for reader in client.readers(key[0] or "")]
 
-    async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest, target: ApiTarget, body: bytes) -> web.StreamResponse:
         """Answer a request; raise the errors of `pass_on`."""
         accept = request.headers.get(hdrs.ACCEPT, "").lower()
         if request.method != "GET" or any(form in accept for form in _OTHER_FORMATS):
             return await pass_on(self._upstream, request, target, body)
-        initial = target if target.is_watch else self._lists.first_page_target(target)
-        async with self._upstream.open(initial, request.headers) as answer:
+        first_target = target if target.is_watch else self._lists.first_page_target(target)
+        async with self._upstream.open(first_target, request.headers) as answer:
             encoding = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
             codec = next((codec for codec in _CODECS if codec.content_type == encoding), None)
             if codec is None or answer.status != 200 or hdrs.CONTENT_ENCODING in answer.headers:
@@ -398,12 +398,12 @@ class PodRequests:
             if target.parameter("resourceVersion") == "0":
                 self._appearances.record_fresh_start()
             version = version_of(target)
-            return await self._lists.send(request, initial, answer, codec, client.waiting_pods, version)
+            return await self._lists.send(request, first_target, answer, codec, client.waiting_pods, version)
 
     async def _watch(
         self,
         request: web.BaseRequest,
-        target: ViewTarget,
+        target: ApiTarget,
         answer: aiohttp.ClientResponse,
         codec: PodCodec,
         client: PodClient,
@@ -413,10 +413,10 @@ class PodRequests:
         A client may continue a watch from a version that another process sent. That process may have shown
         pods to the client, so the unbound pods are read before the watch is served.
         """
-        version, wants_initial = version_of(target), target.parameter("sendInitialEvents") == "true"
-        if wants_initial and not version:
+        version, wants_initial_events = version_of(target), target.parameter("sendInitialEvents") == "true"
+        if wants_initial_events and not version:
             self._appearances.record_fresh_start()
-        reads_all = wants_initial or not version
+        reads_all = wants_initial_events or not version
         if not reads_all and not client.waiting_pods.knows_version(version):
             headers = CIMultiDict(request.headers)
             headers[hdrs.ACCEPT] = codec.content_type
@@ -425,16 +425,16 @@ class PodRequests:
         response = web.StreamResponse(headers=headers_for_client(answer.headers))
         await response.prepare(request)
         client.abort_watches()
-        sending = Sending(request, response, stream, codec)
-        client.watches.add(sending)
+        watch = ClientWatch(request, response, stream, codec)
+        client.watches.add(watch)
         try:
-            await sending.run(answer)
+            await watch.run(answer)
         finally:
-            client.watches.discard(sending)
+            client.watches.discard(watch)
         return response
 
 
-def version_of(target: ViewTarget) -> int:
+def version_of(target: ApiTarget) -> int:
     """Return the resourceVersion that the client has; 0 if it has none."""
     version = target.parameter("resourceVersion") or ""
     return int(version) if version.isascii() and version.isdecimal() else 0

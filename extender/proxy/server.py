@@ -33,9 +33,9 @@ from extender.ports.port import ServedPort
 from extender.proxy import target as targets
 from extender.proxy import upstream as forwarding
 from extender.proxy.target import (
+    ApiTarget,
     MalformedTarget,
     RequestClass,
-    ViewTarget,
     encoded_refusal,
     is_allowed,
     read_resource,
@@ -52,7 +52,7 @@ _MAX_LOGGED_KINDS = 100
 _BODY_TIMEOUT = 20.0  # seconds to receive a whole body
 
 # Handlers get the body as bytes, may raise the errors of `pass_on`, and are cancelled if the client hangs up.
-Handler = Callable[[web.BaseRequest, ViewTarget, bytes], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest, ApiTarget, bytes], Awaitable[web.StreamResponse]]
 
 
 class Handlers(NamedTuple):
@@ -70,7 +70,7 @@ class OpenWatches:
         self._serials = itertools.count()
 
     @contextmanager
-    def recorded(self, path: str, client: str) -> Iterator[None]:
+    def record(self, path: str, client: str) -> Iterator[None]:
         """Record an open watch for as long as the context lasts."""
         number = next(self._serials)
         self._watches[number] = path, client, time.monotonic()
@@ -96,7 +96,7 @@ class Relay:
         self._secret = secret
         self._handlers = handlers
         self.watches = OpenWatches()
-        self._logged: set[tuple[str, str]] = set()  # methods and resources whose refusal is logged already
+        self._logged_refusals: set[tuple[str, str]] = set()  # methods and resources
 
     async def __call__(self, request: web.BaseRequest, connection: CallerConnection) -> web.StreamResponse:
         outcome = "left"
@@ -122,7 +122,7 @@ class Relay:
                 return partial(self._send_event, target, request)
         return None
 
-    async def _send_event(self, target: ViewTarget, request: ShortRequest, _: Caller) -> bytes:
+    async def _send_event(self, target: ApiTarget, request: ShortRequest, _: Caller) -> bytes:
         """Return the answer to a short Event, in bytes; empty to close the connection."""
         outcome = "left"
         try:
@@ -147,8 +147,8 @@ class Relay:
         if "Upgrade" in request.headers or not is_allowed(target.method, target.path):
             resource = read_resource(target.path)
             kind = target.method, resource.name if resource else target.path  # logged once
-            if kind not in self._logged and len(self._logged) < _MAX_LOGGED_KINDS:
-                self._logged.add(kind)
+            if kind not in self._logged_refusals and len(self._logged_refusals) < _MAX_LOGGED_KINDS:
+                self._logged_refusals.add(kind)
                 log.warning("refused a request to the proxy", method=target.method, path=target.path)
             request_text = f"{target.method} {target.path}"
             message = f"the scheduler proxy refuses {request_text}: a scheduler does not need it"
@@ -157,10 +157,10 @@ class Relay:
         body = await _read_body(request, connection)
         if not target.is_watch:
             return await self._handle(request, target, body), "passed"
-        with self.watches.recorded(target.path, request.headers.get("User-Agent", "")):
+        with self.watches.record(target.path, request.headers.get("User-Agent", "")):
             return await self._handle(request, target, body), "passed"
 
-    async def _handle(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
+    async def _handle(self, request: web.BaseRequest, target: ApiTarget, body: bytes) -> web.StreamResponse:
         """Answer an allowed request by its handler, or pass it on to the API server."""
         handler = None
         resource = read_resource(target.path) if "/pods" in target.path else None
@@ -256,7 +256,7 @@ class StatusPatches:
     def __init__(self, upstream: Upstream, appearances: Appearances) -> None:
         self._upstream, self._appearances = upstream, appearances
 
-    async def __call__(self, request: web.BaseRequest, target: ViewTarget, body: bytes) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest, target: ApiTarget, body: bytes) -> web.StreamResponse:
         """Answer a request; raise the errors of `pass_on`."""
         message = _attempt_message(body)
         if message is not None:
@@ -313,7 +313,7 @@ _STOP_GRACE = 0.2  # seconds for open requests at a stop; then streams are ended
 _STOP_TIMEOUT = 2.0  # longest wait for the end of the thread, in seconds
 
 
-class ViewServer:
+class ProxyServer:
     """Server of the scheduler proxy, which serves as soon as it is created.
 
     `handlers` is called in the event loop and returns the handlers of requests.
@@ -378,9 +378,9 @@ class ViewServer:
             self._listener,
             self._limits,
             relay,
-            refuse=_malformed,
-            for_web_pages=True,
-            find_short=relay.event_handler,
+            refuse=_answer_malformed,
+            allows_web_pages=True,
+            find_handler=relay.event_handler,
         )
         metrics.view_connections.set_function(lambda: len(port.connections))
         try:
@@ -390,7 +390,7 @@ class ViewServer:
             await upstream.close()
 
 
-def _malformed(fault: HTTPException) -> web.Response:
+def _answer_malformed(fault: HTTPException) -> web.Response:
     """Answer a request that is not HTTP. All other requests are answered by the relay."""
     metrics.view_requests.labels("refused").inc()
     return refusal(HTTPStatus.BAD_REQUEST, fault.description or "malformed request")

@@ -67,10 +67,10 @@ def read_answer(data: bytes, has_ended: bool) -> Reply | None:
         if len(data) < end:
             return None
         return Reply(int(status[1]), data[:end], closes_connection=len(data) > end)
-    return _parsed(data, has_ended) if end >= 4 else None
+    return _parse_answer(data, has_ended) if end >= 4 else None
 
 
-def _parsed(data: bytes, has_ended: bool) -> Reply | None:
+def _parse_answer(data: bytes, has_ended: bool) -> Reply | None:
     """Return an answer in any form: in chunks, after 100 Continue, or until the connection ends."""
     loop = asyncio.get_running_loop()
     protocol = BaseProtocol(loop)
@@ -170,7 +170,7 @@ class RequestConnections:
     def __init__(self, endpoint: ApiEndpoint, limit: int) -> None:
         self._endpoint, self._limit = endpoint, limit
         self._opened: list[RequestConnection] = []  # some of them may be closed
-        self._idle: list[RequestConnection] = []  # the end is used first, so the others expire
+        self._idle: list[RequestConnection] = []  # the last is used first, so the others expire
         self._waiters: deque[asyncio.Future[RequestConnection]] = deque()  # empty while a connection is idle
         self._dial_tasks: set[asyncio.Task[None]] = set()
 
@@ -244,7 +244,7 @@ class RequestConnections:
                 return
             task = asyncio.create_task(self._open())
             self._dial_tasks.add(task)
-            task.add_done_callback(self._on_dialled)
+            task.add_done_callback(self._on_dial_ended)
 
     async def _open(self) -> None:
         """Open a connection for a waiting request. After an error, all waiting requests fail."""
@@ -260,6 +260,6 @@ class RequestConnections:
             self._opened.append(connection)
             self._give_to_waiting(connection)
 
-    def _on_dialled(self, task: "asyncio.Task[None]") -> None:
+    def _on_dial_ended(self, task: "asyncio.Task[None]") -> None:
         self._dial_tasks.discard(task)
         self._dial()

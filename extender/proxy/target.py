@@ -87,7 +87,7 @@ class RequestClass(Enum):
     SCHEDULING = "all other requests"
 
 
-class ViewTarget(NamedTuple):
+class ApiTarget(NamedTuple):
     """Target of a client's request to the API server."""
 
     method: str
@@ -105,7 +105,7 @@ class ViewTarget(NamedTuple):
             return None
         return parse_qs(self.query, keep_blank_values=True).get(name, [None])[0]
 
-    def with_parameters(self, **changes: str | None) -> "ViewTarget":
+    def with_parameters(self, **changes: str | None) -> "ApiTarget":
         """Return the target with changed parameters; None removes a parameter."""
         pairs = parse_qsl(self.query, keep_blank_values=True)
         other_pairs = [(name, value) for name, value in pairs if name not in changes]
@@ -128,7 +128,7 @@ class ViewTarget(NamedTuple):
         return RequestClass.REPORTING if resource and resource.name == "events" else RequestClass.SCHEDULING
 
 
-def read_target(method: str, url: str, secret: str) -> ViewTarget | None:
+def read_target(method: str, url: str, secret: str) -> ApiTarget | None:
     """Return the target of a request; None if the first segment of the path is not the secret.
 
     Raises:
@@ -142,7 +142,7 @@ def read_target(method: str, url: str, secret: str) -> ViewTarget | None:
         return None
     if not _PATH_RE.fullmatch(f"/{api_path}") or not _QUERY_RE.fullmatch(query):
         raise MalformedTarget("the request target is no path of the Kubernetes API")
-    return ViewTarget(method, f"/{api_path}", query)
+    return ApiTarget(method, f"/{api_path}", query)
 
 
 class PathResource(NamedTuple):
@@ -239,8 +239,8 @@ _HOP_HEADERS = frozenset(
         "upgrade",
     ]
 )
-# The API server gets Muster's credentials, so those of the client are dropped. aiohttp writes Host. A
-# compressed answer could not be changed, and costs time on loopback.
+# The API server gets Muster's credentials instead of the client's. aiohttp writes Host. A compressed answer
+# could not be changed, and costs time on loopback.
 _UNSENT_HEADERS = _HOP_HEADERS | {"host", "authorization", "accept-encoding", "expect", "cookie"}
 _IDENTITY_PREFIXES = ("impersonate-", "x-remote-")  # headers that name another user
 

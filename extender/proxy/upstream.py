@@ -27,7 +27,7 @@ from yarl import URL
 from extender.kube.endpoint import ApiEndpoint, keep_alive
 from extender.ports.light_connection import ShortRequest
 from extender.proxy.short_requests import ANSWER, DIAL, MAX_IDLE, TURN, Reply, RequestConnections, Unsent
-from extender.proxy.target import RequestClass, ViewTarget, headers_for_client, headers_for_upstream
+from extender.proxy.target import ApiTarget, RequestClass, headers_for_client, headers_for_upstream
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
 
@@ -96,7 +96,7 @@ class Upstream:
 
     @asynccontextmanager
     async def open(
-        self, target: ViewTarget, headers: CIMultiDictProxy[str], body: bytes = b""
+        self, target: ApiTarget, headers: CIMultiDictProxy[str], body: bytes = b""
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request with the headers of the client; yield the answer before its body is read.
 
@@ -130,7 +130,7 @@ class Upstream:
                     self._event_answered_at = time.monotonic()
                 yield answer
 
-    async def send_event(self, target: ViewTarget, request: ShortRequest) -> bytes:
+    async def send_event(self, target: ApiTarget, request: ShortRequest) -> bytes:
         """Return the answer to an Event, in bytes for the client; raise the errors of `open`."""
 
         async def send() -> Reply:
@@ -160,7 +160,7 @@ class Upstream:
         finally:
             self._progress_counts[request_class] -= 1
 
-    async def _send(self, target: ViewTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _send(self, target: ApiTarget, send: Callable[[], Awaitable[Answer]]) -> Answer:
         """Call `send`, and call it again if the API server refused old credentials."""
         authorization = self._endpoint.current_header
         try:
@@ -178,7 +178,7 @@ class Upstream:
             self._endpoint.record_accepted()
         return answer
 
-    def failure(self, target: ViewTarget, fault: Exception) -> Exception:
+    def failure(self, target: ApiTarget, fault: Exception) -> Exception:
         """Return the error to raise for a failed request. Its type determines the client's answer."""
         if isinstance(fault, aiohttp.ClientSSLError | ssl.SSLError):
             self._reroute()
@@ -213,7 +213,7 @@ class Upstream:
 def _session(request_class: RequestClass, limit: int) -> aiohttp.ClientSession:
     """Return a session of aiohttp with its own connections."""
     read_timeout = None if request_class is RequestClass.WATCHING else ANSWER
-    timeout = aiohttp.ClientTimeout(total=None, connect=TURN, sock_read=read_timeout, sock_connect=DIAL)
+    timeout = aiohttp.ClientTimeout(connect=TURN, sock_read=read_timeout, sock_connect=DIAL)
     connector = aiohttp.TCPConnector(limit=limit, keepalive_timeout=MAX_IDLE, socket_factory=_new_socket)
     return aiohttp.ClientSession(
         connector=connector,
@@ -252,7 +252,7 @@ class CutOff(Exception):
 
 
 async def pass_on(
-    upstream: Upstream, request: web.BaseRequest, target: ViewTarget, body: bytes
+    upstream: Upstream, request: web.BaseRequest, target: ApiTarget, body: bytes
 ) -> web.StreamResponse:
     """Send the client's request to the API server, and return the answer.
 
@@ -263,7 +263,7 @@ async def pass_on(
 
 
 async def hand_over(
-    upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ViewTarget
+    upstream: Upstream, answer: aiohttp.ClientResponse, request: web.BaseRequest, target: ApiTarget
 ) -> web.StreamResponse:
     """Pass on an answer unchanged.
 

@@ -26,7 +26,7 @@ from extender.apimachinery.objects import find_stored_condition
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
 from extender.domain.model.reasons import Reason, Verdict
-from extender.files.creation import Creation, by_arrival
+from extender.files.creation import Creation, sort_by_arrival
 from extender.files.manifests import InvalidManifests, Manifest
 from extender.files.unmanaged import QueuesOfJobs, UnmanagedObject, plan_of_quotas, unmanaged_objects
 from extender.sim.apiserver.server import ApiServer
@@ -128,7 +128,7 @@ class Embedded:
         """Return whether the cluster has settled: no part has work left, and no status is about to change."""
         if time.monotonic() - self.store.changed_at <= _QUIET_SECONDS:
             return False
-        if self.kubelets.busy or self.controllers.is_behind or self.scheduler is None or self.scheduler.busy:
+        if self.kubelets.busy or self.controllers.is_behind or not self.scheduler or self.scheduler.busy:
             return False  # a part of the cluster still has work
         return not any(map(self._is_changing, self.store.all(POD_GROUPS)))
 
@@ -160,7 +160,7 @@ class Session:
         self.state: ClusterState | None = None
         self.unmanaged_objects: list[UnmanagedObject] = []
         self._creation = Creation(cluster.service)
-        self._scheduled: list[tuple[float, Manifest]] = []  # objects with their creation time, in seconds
+        self._arrivals: list[tuple[float, Manifest]] = []  # objects to create later, each with its second
 
     def create(self, manifests: Sequence[Manifest]) -> None:
         """Create objects, and record the objects that Muster is not asked to start.
@@ -169,12 +169,12 @@ class Session:
             InvalidManifests: The API server refuses an object.
         """
         try:
-            arrivals = by_arrival(manifests)
+            arrivals = sort_by_arrival(manifests)
         except ValueError as fault:
             raise InvalidManifests(str(fault)) from fault
-        self._scheduled = [(seconds, manifest) for seconds, manifest in arrivals if seconds > 0]
+        self._arrivals = [(seconds, manifest) for seconds, manifest in arrivals if seconds > 0]
         self._create([manifest for seconds, manifest in arrivals if seconds == 0])
-        self._creation.check(manifest for _, manifest in self._scheduled)
+        self._creation.check(manifest for _, manifest in self._arrivals)
         self._raise_faults()
 
     def _create(self, manifests: Sequence[Manifest]) -> None:
@@ -189,11 +189,14 @@ class Session:
             raise InvalidManifests("\n".join(self._creation.faults))
 
     def _create_due(self, second: float) -> None:
-        """Create the objects whose creation time has come. `speed` applies to these times as to run times."""
-        due_manifests = [manifest for at, manifest in self._scheduled if at <= second * self._cluster.speed]
+        """Create the objects whose creation time has come.
+
+        These times pass `speed` times as fast as real time.
+        """
+        due_manifests = [manifest for at, manifest in self._arrivals if at <= second * self._cluster.speed]
         if due_manifests:
             self._create(due_manifests)
-            del self._scheduled[: len(due_manifests)]
+            del self._arrivals[: len(due_manifests)]
 
     def run(self, head: Sequence[str]) -> ClusterState:
         """Run the cluster, and return its last state.
@@ -211,20 +214,20 @@ class Session:
             with self._cluster.controllers.creation_lock:  # else both would make a job's pods
                 self._creation.retry_refused()
                 self._create_due(second)
-            settled = not self._scheduled and self._is_settled()  # must precede the read of the last state
+            has_settled = not self._arrivals and self._is_settled()  # must precede the read of the last state
             objects = ShownObjects.in_store(self._cluster.store)
             state = self.state = observe(objects, self._cluster.muster.debug_page)
             transitions = self.log.observe(state, second)
-            self._view.show(Picture(state, self.log, second, settled), transitions)
-            if settled and not self._stays:
+            self._view.show(Picture(state, self.log, second, has_settled), transitions)
+            if has_settled and not self._stays:
                 return self.state
             self._pause.wait(_PERIOD)
 
     def refusals(self) -> list[tuple[Json, str]]:
-        """Return workloads and pods that quotas refuse at least in part, each with a sentence."""
+        """Return the workloads and pods that quotas refuse wholly or in part, each with a sentence."""
         workloads = ((refusal.workload, str(refusal)) for refusal in self._cluster.controllers.refusals())
-        unowned = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refusals)
-        return [*workloads, *unowned]
+        objects = ((created.object, f"{created.where}: {why}") for created, why in self._creation.refusals)
+        return [*workloads, *objects]
 
     @property
     def everything_started(self) -> bool:
@@ -331,9 +334,9 @@ class ServeProcess:
 
 
 def _fetch(address: str, path: str) -> bytes | None:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(f"http://{address}{path}", timeout=1) as answer:
+        with opener.open(f"http://{address}{path}", timeout=1) as answer:
             return bytes(answer.read())
     except (OSError, http.client.HTTPException):  # any status except 200 raises HTTPError, an OSError
         return None

@@ -99,7 +99,7 @@ class Kubelets(StoreFollower):
 
 
 class PodEnding(NamedTuple):
-    """End of a pod, `seconds` after its start. `reason` is only set if the pod exceeds its deadline."""
+    """End of a pod, `seconds` after its start. `reason` is empty unless the pod exceeds its deadline."""
 
     seconds: float
     fails: bool
@@ -109,17 +109,17 @@ class PodEnding(NamedTuple):
 def ending_of(pod: Json, run_seconds: float | None = None) -> PodEnding | None:
     """Return the end of a pod; None if the pod never ends. `run_seconds` is the default run time."""
     annotations = pod["metadata"].get("annotations") or {}
-    runs, fails = _seconds(annotations.get(RUN_SECONDS)), annotations.get(FAIL, "false") not in ("false", "")
-    if runs is None:
-        runs = 0.0 if fails else run_seconds
+    run_time, fails = _as_seconds(annotations.get(RUN_SECONDS)), (annotations.get(FAIL) or "false") != "false"
+    if run_time is None:
+        run_time = 0.0 if fails else run_seconds
     limits = (pod["spec"].get("activeDeadlineSeconds"), annotations.get(DEADLINE_KEY))
-    deadline = min((seconds for limit in limits if (seconds := _seconds(limit)) is not None), default=None)
-    if deadline is not None and (runs is None or runs > deadline):
+    deadline = min((seconds for limit in limits if (seconds := _as_seconds(limit)) is not None), default=None)
+    if deadline is not None and (run_time is None or run_time > deadline):
         return PodEnding(deadline, fails=True, reason="DeadlineExceeded")
-    return None if runs is None else PodEnding(runs, fails)
+    return None if run_time is None else PodEnding(run_time, fails)
 
 
-def _seconds(value: Any) -> float | None:
+def _as_seconds(value: Any) -> float | None:
     """Return a number of seconds; None if the value is missing or invalid."""
     try:
         seconds = float(value)

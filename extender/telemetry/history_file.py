@@ -54,7 +54,7 @@ class HistoryFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = _locked(path)
+        self._lock = _open_lock(path)
         try:
             with _history_faults(path):
                 self._sql = sqlite3.connect(
@@ -103,10 +103,10 @@ class HistoryFile:
         records, last_write = self.open_records()
         self.write((record.ended(last_write) for record in records if record.key not in keys), last_write)
 
-    def forget(self, before: float, maximum: int) -> bool:
+    def forget(self, before: float, max_bytes: int) -> bool:
         """Delete a batch of records that ended before a time; return whether more may remain.
 
-        While the file has more than `maximum` bytes, records that ended later are deleted, too. The oldest
+        While the file has more than `max_bytes` bytes, records that ended later are deleted, too. The oldest
         records are deleted first.
         """
         with _history_faults(self.path):
@@ -114,10 +114,10 @@ class HistoryFile:
                 self._sql.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("page_count", "freelist_count", "page_size")
             )
-            until = before if (pages - free_pages) * size <= maximum else float("inf")
+            ended_before = before if (pages - free_pages) * size <= max_bytes else float("inf")
             with _transaction(self._sql):
                 delete = f"DELETE FROM record WHERE number IN ({_OLDEST_SQL})"
-                deleted = self._sql.execute(delete, (until, _BATCH_SIZE)).rowcount
+                deleted = self._sql.execute(delete, (ended_before, _BATCH_SIZE)).rowcount
             self._sql.execute(f"PRAGMA incremental_vacuum({_BATCH_SIZE})").fetchall()
         return deleted == _BATCH_SIZE
 
@@ -138,7 +138,7 @@ class HistoryReader:
         except HistoryFault:
             self.close()
             raise
-        self.first: float | None = first  # start of the recorded period; None if nothing is recorded
+        self.recorded_since: float | None = first  # start of the recorded period; None if nothing is recorded
 
     def records(self, since: float) -> Iterator[AnyRecord]:
         """Yield the records without an end, and the records that ended at the time `since` or later."""
@@ -152,15 +152,15 @@ class HistoryReader:
 Records = Iterator[AnyRecord]
 
 
-def report_of_file(path: Path, period: Period, through: Callable[[Records], Records] = iter) -> Report:
-    """Return the report on the records of a file. The records first pass `through` a function.
+def report_of_file(path: Path, period: Period, transform: Callable[[Records], Records] = iter) -> Report:
+    """Return the report on the records of a file. First, `transform` wraps the iterator of the records.
 
     Raises:
         HistoryFault: The file cannot be read.
     """
     with closing(HistoryReader(path)) as reader:
-        note = missing_part_text(reader.first or period.until, period)
-        return report(through(reader.records(period.since)), period, note)
+        note = missing_part_text(reader.recorded_since or period.until, period)
+        return report(transform(reader.records(period.since)), period, note)
 
 
 def _check(path: Path, sql: sqlite3.Connection) -> None:
@@ -200,7 +200,7 @@ def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _locked(path: Path) -> IO[str]:
+def _open_lock(path: Path) -> IO[str]:
     """Lock a file next to `path`, so that only one process records the history; return the open file."""
     lock_path = path.with_name(f"{path.name}.lock")
     try:

@@ -202,8 +202,8 @@ def show_queues(queues: Iterable[QueueDecision]) -> None:
     Only numbers that have changed since the last call are set, because a thousand queues have twenty thousand
     numbers.
     """
-    current = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MAX_QUEUES]}
-    for name, queue in current.items():
+    new_queues = {queue.name: queue for queue in sorted(queues, key=attrgetter("name"))[:MAX_QUEUES]}
+    for name, queue in new_queues.items():
         last_queue, last_values = _shown_queues.get(name, (None, {}))
         if queue is last_queue:
             continue
@@ -213,9 +213,9 @@ def show_queues(queues: Iterable[QueueDecision]) -> None:
                 metric.labels(*labels).set(value)
         _remove(last_values.keys() - values.keys())
         _shown_queues[name] = queue, values
-    for name in _shown_queues.keys() - current.keys():
+    for name in _shown_queues.keys() - new_queues.keys():
         _remove(_shown_queues.pop(name)[1])
-    outdated = [(metric, labels) for metric, labels in list(_queue_children) if labels[0] not in current]
+    outdated = [(metric, labels) for metric, labels in list(_queue_children) if labels[0] not in new_queues]
     _remove(outdated)
     for child in outdated:
         _queue_children.pop(child, None)

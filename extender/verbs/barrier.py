@@ -121,7 +121,7 @@ class Hold:
         self.refusal = ""  # why the API server refuses the binding for good, as a text for users
         self.result: str | None = None  # an error, or empty after success; None before the end
         self._is_posted = False
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._on_end = on_end
 
     @property
@@ -131,14 +131,14 @@ class Hold:
 
     def begin_posting(self) -> bool:
         """Begin the posting of a waiting call; return False if the call was posted or has ended."""
-        with self._guard:
+        with self._lock:
             may_begin = self.is_waiting
             self._is_posted = self._is_posted or may_begin
             return may_begin
 
     def give_up(self, error: str) -> bool:
         """End a waiting call with an error; return False if the call was posted or has ended."""
-        with self._guard:
+        with self._lock:
             if not self.is_waiting:
                 return False
             self.result = error
@@ -154,8 +154,8 @@ class Hold:
 class Barrier:
     """Barrier with at most one held call for each pod. Safe to use from any thread.
 
-    `post` gets each call that may be bound, and finishes the call; it must not block. A call and its claim
-    change together under one lock, so a thread that sees a held claim also finds the call.
+    `post` gets each call whose pod is to be bound, and finishes the call; it must not block. A call and its
+    claim change together under one lock, so a thread that sees a held claim also finds the call.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Posting of bindings, in a limited pool of threads.
 
-An interrupted request may have taken effect, so the claim of a pod that may be bound stays. If no watch
-confirms the binding, the pods are read one after the other until each outcome is known. One thread reads
-all these pods. While no API server answers, the claims stay, and no other pod can be bound to the claimed
-capacity.
+An interrupted request can have taken effect. The claim of its pod therefore stays until the outcome is known.
+If no watch confirms the binding, the pods are read one after the other until each outcome is known. One
+thread reads the pods of all such claims. While no API server answers, the claims stay, and no other pod can
+be bound to the claimed capacity.
 """
 
 import threading
@@ -39,7 +39,7 @@ _READ_PERIOD = 10.0  # seconds until a pod is read again whose outcome is still 
 class Binder:
     """Pool of threads that bind pods: `post(hold)` returns at once, and a thread finishes the hold.
 
-    `release` frees the claim of a hold that led to no binding. `queue_of` returns the UID of the queue in
+    `release` frees the claim of a hold that led to no binding. `queue_uid_of` returns the UID of the queue in
     which a group starts. The binding records this UID on the pod, and the pod counts in this queue until it
     ends.
     """
@@ -48,14 +48,14 @@ class Binder:
         self,
         cluster: ApiClient,
         release: Callable[[Hold], None],
-        queue_of: Callable[[GroupKey], str],
+        queue_uid_of: Callable[[GroupKey], str],
         thread_count: int,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._cluster = cluster
         self._release = release
-        self._queue_of = queue_of
+        self._queue_uid_of = queue_uid_of
         self._clock = clock
         self._pause = pause
         self._queue: SimpleQueue[Hold] = SimpleQueue()
@@ -92,9 +92,9 @@ class Binder:
 
     def _bind(self, hold: Hold) -> str:
         """Post a binding until the result is known; return the error, empty for success."""
-        pod, pause, queue = hold.pod, _FIRST_PAUSE, self._queue_of(hold.pod.group)
+        pod, pause, queue_uid = hold.pod, _FIRST_PAUSE, self._queue_uid_of(hold.pod.group)
         started_at = self._clock()
-        annotations = entry_annotation(queue, pod.uid) if queue else {}
+        annotations = entry_annotation(queue_uid, pod.uid) if queue_uid else {}
         while not hold.caller.has_hung_up():
             remaining = hold.deadline - self._clock()
             if remaining <= 0:

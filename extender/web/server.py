@@ -41,7 +41,7 @@ from extender.api.setting_kinds import Address
 from extender.ports.connection import FAILURE_TEXT, Caller, CallerConnection, encode_answer
 from extender.ports.connections import TIMEOUTS, ConnectionLimits, Timeouts
 from extender.ports.light_connection import ShortRequest
-from extender.ports.port import Pulse, Secure, ServedPort
+from extender.ports.port import Pulse, ReadTlsContext, ServedPort
 from extender.telemetry import metrics
 from extender.telemetry.logs import bound_context, logger
 from extender.verbs.verbs import SchedulerVerbs
@@ -128,12 +128,12 @@ def _verb_table(verbs: SchedulerVerbs) -> tuple[Verb, ...]:
     async def prioritize(args: protocol.ExtenderArgs, _: Caller) -> list[protocol.HostPriority]:
         return verbs.prioritize(args)
 
-    nothing = protocol.PreemptionResult({})
+    no_preemptions = protocol.PreemptionResult({})
     return (
         Verb("filter", protocol.ExtenderArgs, filter_nodes, protocol.FilterResult(error=FAILURE_TEXT)),
         Verb("prioritize", protocol.ExtenderArgs, prioritize, []),
         Verb("bind", protocol.BindingArgs, verbs.bind, protocol.BindingResult(error=FAILURE_TEXT)),
-        Verb("preempt", protocol.PreemptionArgs, lambda args, _: verbs.preempt(args), nothing),
+        Verb("preempt", protocol.PreemptionArgs, lambda args, _: verbs.preempt(args), no_preemptions),
     )
 
 
@@ -145,7 +145,7 @@ def serve(
     on_stop: Hook,
     window: int,
     pulse: Pulse,
-    secure: Secure | None = None,
+    secure: ReadTlsContext | None = None,
     timeouts: Timeouts = TIMEOUTS,
 ) -> None:
     """Serve on `listener` until a signal; then this process exits.
@@ -157,8 +157,8 @@ def serve(
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     address = Address(*listener.getsockname()[:2])  # the worker has a copy of the listener
-    unread = 4 * MAX_BODY_BYTES
-    limits = ConnectionLimits(2 * (window + SPARE_CONNECTIONS), MAX_BODY_BYTES, unread, timeouts)
+    max_unread = 4 * MAX_BODY_BYTES
+    limits = ConnectionLimits(2 * (window + SPARE_CONNECTIONS), MAX_BODY_BYTES, max_unread, timeouts)
     shutdown = _Shutdown(on_stop)
 
     def post_worker_init(worker: LoopWorker) -> None:
@@ -178,16 +178,16 @@ class LoopWorker(Worker):
 
     def init_process(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._stop_requested = asyncio.Event()
+        self._stop_event = asyncio.Event()
         super().init_process()
 
     def run(self) -> None:
-        """Serve until a signal to stop, and then until the last answers are sent or GRACE is over."""
+        """Serve until a signal to stop, and then until all answers are sent or the grace period ends."""
         self._loop.run_until_complete(self._serve())
 
     def end(self) -> None:
         """Stop the loop. Safe to call in any thread."""
-        self._loop.call_soon_threadsafe(self._stop_requested.set)
+        self._loop.call_soon_threadsafe(self._stop_event.set)
 
     async def _serve(self) -> None:
         """Serve the port in the event loop until a stop is requested."""
@@ -206,10 +206,10 @@ class LoopWorker(Worker):
         [wrapper] = self.sockets  # wrapper class of gunicorn
         listener: socket.socket = cast(Any, wrapper).sock
         port = self.open_port(
-            listener=listener, answer=answer, find_short=lambda request: partial(answer_short, request)
+            listener=listener, answer=answer, find_handler=lambda request: partial(answer_short, request)
         )
         if self.alive:
-            await self._stop_requested.wait()
+            await self._stop_event.wait()
         await port.stop(self.cfg.graceful_timeout)
 
 

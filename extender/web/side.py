@@ -29,7 +29,7 @@ from werkzeug.wrappers import Response
 from extender.api.setting_kinds import Address
 from extender.ports.connection import CallerConnection
 from extender.ports.connections import ConnectionLimits, TurnsByAddress
-from extender.ports.port import Secure, ServedPort
+from extender.ports.port import ReadTlsContext, ServedPort
 from extender.telemetry.logs import logger
 from extender.web.listen import Identity
 from extender.webhooks.reviews import Malformed, Reviewer
@@ -52,9 +52,9 @@ ImmediateAnswer = Callable[[web.BaseRequest], web.Response | None]  # answers wi
 class SideServer:
     """Server of a side port. It serves `app` on `listener` as soon as it is created, in several threads.
 
-    Attributes:
+    Args:
         thread_count: Number of concurrent requests.
-        for_web_pages: Whether the app itself checks requests of web pages.
+        allows_web_pages: Whether the app itself checks requests of web pages.
         immediate_answer: Returns an answer that needs no thread; None means that `app` answers.
     """
 
@@ -65,8 +65,8 @@ class SideServer:
         app: App,
         limits: ConnectionLimits = LIMITS,
         thread_count: int = _THREAD_COUNT,
-        secure: Secure | None = None,
-        for_web_pages: bool = False,
+        secure: ReadTlsContext | None = None,
+        allows_web_pages: bool = False,
         immediate_answer: ImmediateAnswer = lambda _: None,
     ) -> None:
         self.address = Address(*listener.getsockname()[:2])
@@ -77,7 +77,7 @@ class SideServer:
         self._loop = asyncio.new_event_loop()
 
         async def serve() -> None:
-            port = ServedPort(name, listener, limits, self._answer, secure, for_web_pages=for_web_pages)
+            port = ServedPort(name, listener, limits, self._answer, secure, allows_web_pages=allows_web_pages)
             await self._end_event.wait()
             await port.stop(_STOP_GRACE)
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -218,7 +218,7 @@ class HealthApp:
         registry: CollectorRegistry = REGISTRY,
         ready_lines: Mapping[str, ReadyLine] | None = None,
     ) -> None:
-        self._live, self._ready = live_checks, {**live_checks, **ready_checks}
+        self._live_checks, self._ready_checks = live_checks, {**live_checks, **ready_checks}
         self._registry = registry
         self._ready_lines = ready_lines or {}
 
@@ -239,8 +239,8 @@ class HealthApp:
             encode, content_type = choose_encoder(request.headers.get("Accept", ""))
             return _answer(encode(self._registry), content_type)
         if path == "/readyz":
-            return self._probe(request, self._ready, self._ready_lines)
-        return self._probe(request, self._live, {})
+            return self._probe(request, self._ready_checks, self._ready_lines)
+        return self._probe(request, self._live_checks, {})
 
     def _probe(
         self, request: web.BaseRequest, checks: Mapping[str, Check], ready_lines: Mapping[str, ReadyLine]

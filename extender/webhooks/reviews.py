@@ -17,7 +17,7 @@ import msgspec
 
 from extender.api import admission
 from extender.domain.admission.faults import Code, Fault, join_faults
-from extender.kube.decoding import TOO_DEEP, UNREADABLE, decoded_in_part, identity, is_cut
+from extender.kube.decoding import TOO_DEEP, UNREADABLE, decode_in_part, has_cut_parts, identity
 from extender.kube.errors import Ambiguous
 from extender.telemetry import metrics
 from extender.telemetry.logs import logger
@@ -78,7 +78,7 @@ class Reviewer:
         """
         with metrics.counted_review(path) as call:
             try:
-                review = decoded_in_part(admission.review_decoder, body)
+                review = decode_in_part(admission.review_decoder, body)
             except UNREADABLE as fault:
                 call.outcome = "malformed"
                 raise Malformed(str(fault)) from fault
@@ -148,7 +148,7 @@ def read(raw: msgspec.Raw, kind: type[T]) -> T:
     Raises:
         BadObject: The object cannot be read.
     """
-    if is_cut(raw):
+    if has_cut_parts(raw):
         raise BadObject(TOO_DEEP)
     try:
         return msgspec.json.decode(raw, type=kind)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from extender.api.keys import GPU
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueSpec
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
 
@@ -59,7 +59,7 @@ def heavy_trace(seed: int) -> ReservationTrace:
         leaf = rng.choices(leaves, queue_weights)[0]
         declared = seconds * rng.choice([1, 1.5, 3]) if rng.random() < 0.6 else None
         rows.append(_group_row(number, arrival, size, size, seconds, {"cpu": "2"}, leaf, declared=declared))
-    return _trace(made_nodes(4, "32", "128Gi"), queues, rows, "cpu")
+    return _trace(make_nodes(4, "32", "128Gi"), queues, rows, "cpu")
 
 
 def gpu_trace(seed: int) -> ReservationTrace:
@@ -78,7 +78,7 @@ def gpu_trace(seed: int) -> ReservationTrace:
         requests = {"cpu": str(4 * gpus), GPU: str(gpus)}
         declared = seconds * 2 if rng.random() < 0.5 else None
         rows.append(_group_row(number, arrival, size, size, seconds, requests, team, priority, declared))
-    return _trace(made_nodes(12, "64", "512Gi", 8), queues, rows, GPU)
+    return _trace(make_nodes(12, "64", "512Gi", 8), queues, rows, GPU)
 
 
 def burst_trace(seed: int) -> ReservationTrace:
@@ -86,7 +86,7 @@ def burst_trace(seed: int) -> ReservationTrace:
     rng = random.Random(f"bursts{seed}")
     queues = [_queue(f"p{p}") for p in range(2)]
     queues += [_queue(f"p{p}-{child}", 1, f"p{p}") for p in range(2) for child in range(6)]
-    return _trace(made_nodes(6, "16", "64Gi"), queues, list(_burst_rows(rng)), "cpu")
+    return _trace(make_nodes(6, "16", "64Gi"), queues, list(_burst_rows(rng)), "cpu")
 
 
 def _burst_rows(rng: random.Random) -> Iterator[Row]:

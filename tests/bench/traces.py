@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueSpec
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.trace import ClusterSize, Row, from_rows, job_rows, team_queues
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
@@ -136,9 +136,9 @@ def _trace(rows: list[Row], queues: list[Queue]) -> Trace:
     jobs = [row for row in rows if row.seconds is not None]
     resource = "nvidia.com/gpu" if "nvidia.com/gpu" in jobs[0].requests else "cpu"
     if resource == "cpu":
-        nodes = made_nodes(_NODES, str(_CPUS), "128Gi")
+        nodes = make_nodes(_NODES, str(_CPUS), "128Gi")
     else:
-        nodes = made_nodes(_GPU_NODES, _GPU_NODE_CPUS, "512Gi", _GPUS)
+        nodes = make_nodes(_GPU_NODES, _GPU_NODE_CPUS, "512Gi", _GPUS)
     units = {f"default/{row.group}": row.members * int(row.requests[resource]) for row in jobs}
     workload = nodes + VirtualWorkload(queues=tuple(queues)) + from_rows(rows, queues, {})
     return Trace(workload, units, max(row.arrival for row in jobs))

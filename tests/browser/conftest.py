@@ -89,7 +89,7 @@ def served(
     identify = identify or (lambda _: used_viewer)
     app = create_dashboard_app(source, identify, login, past, trials=trials, cluster=cluster)
     listener = listen("--dashboard-listen", Address("127.0.0.1", port))
-    server = SideServer("dashboard", listener, pages(app), for_web_pages=True)
+    server = SideServer("dashboard", listener, pages(app), allows_web_pages=True)
     try:
         yield f"http://{server.address}"
     finally:

@@ -32,7 +32,7 @@ class PodGroupBench(Bench):
         self.provisioning = ProvisioningRequests()
         self.start_changes = StartChanges(0 if unexplained else 2000)
         context = self.means()
-        self.estimates = Estimates(context.ledger, context.leads, context.clock, cpu=lambda: 0.0)
+        self.estimates = Estimates(context.ledger, context.leads, context.clock, read_cpu=lambda: 0.0)
         self.reporter = PodGroupStatusController(
             context, self.store, self.provisioning, self.start_changes, self.estimates
         )

@@ -41,7 +41,7 @@ def test_a_group_that_is_deleted_while_it_waits_is_forgotten() -> None:
     bench.ledger.intake.drop_group(GroupKey("team/a"))
     bench.settle()
     waits.on_decisions(bench.ledger.decisions)
-    assert waits._waits_since == {}
+    assert waits._wait_starts == {}
     assert waited("desk") == (0, 0)
 
 

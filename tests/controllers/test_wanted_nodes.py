@@ -6,7 +6,7 @@ import sys
 
 from extender.api.objects.pods import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from extender.api.objects.queues import Provisioning
-from extender.controllers.provisioning import NodesWanted, wanted_request
+from extender.controllers.provisioning import DesiredRequest, wanted_request
 from extender.domain.model.shapes import Shapes
 from extender.domain.model.wire_records import group_record, pod_record
 from tests.domain.builders import HOSTNAME, group, pod
@@ -16,7 +16,9 @@ TERMS = [PodAffinityTerm(HOSTNAME, LabelSelector({"a": "b"}), namespaces=[*"abcd
 ANTI_AFFINITY = Affinity(pod_anti_affinity=PodAffinity(TERMS))
 
 
-def request_for(*members: object, name: str = "g", provisioning: Provisioning = CLASS) -> NodesWanted | None:
+def request_for(
+    *members: object, name: str = "g", provisioning: Provisioning = CLASS
+) -> DesiredRequest | None:
     shapes = Shapes()
     records = [pod_record(member, shapes, is_ours=True) for member in members]  # type: ignore[arg-type]
     return wanted_request(group_record(group(name, 2, "q")), provisioning, records)

@@ -12,7 +12,7 @@ from extender.api.workloads.further import further_kinds, with_further
 from extender.api.workloads.shape import Kinds
 from extender.api.workloads.table import WORKLOADS
 from extender.dashboard.app import create_dashboard_app, csrf_token
-from extender.kube.errors import Refused, Unreachable, refused
+from extender.kube.errors import Refused, Unreachable, parse_refusal
 from tests.dashboard.standins import SomeSource, SomeViewer
 from tests.rows import each_of
 
@@ -282,16 +282,16 @@ REFUSAL = b'{"code": %d, "reason": "%s", "message": "%s"}'
 
 
 @each_of(
-    (refused(REFUSAL % (403, b"Forbidden", b"ann cannot patch")), 403, "not allowed: ann cannot patch"),
-    (refused(REFUSAL % (404, b"NotFound", b"there is none")), 404, "there is none"),
+    (parse_refusal(REFUSAL % (403, b"Forbidden", b"ann cannot patch")), 403, "not allowed: ann cannot patch"),
+    (parse_refusal(REFUSAL % (404, b"NotFound", b"there is none")), 404, "there is none"),
     (
-        refused(REFUSAL % (403, b"", b"admission webhook x.y denied the request: <i>no</i>")),
+        parse_refusal(REFUSAL % (403, b"", b"admission webhook x.y denied the request: <i>no</i>")),
         403,
         "refused: <i>no</i>",
     ),
-    (refused(REFUSAL % (422, b"Invalid", b"no such field")), 422, "no such field"),
-    (refused(REFUSAL % (401, b"Unauthorized", b"")), 401, "does not accept your credentials any more"),
-    (refused(REFUSAL % (500, b"", b"etcd")), 502, "etcd"),
+    (parse_refusal(REFUSAL % (422, b"Invalid", b"no such field")), 422, "no such field"),
+    (parse_refusal(REFUSAL % (401, b"Unauthorized", b"")), 401, "does not accept your credentials any more"),
+    (parse_refusal(REFUSAL % (500, b"", b"etcd")), 502, "etcd"),
     (Unreachable("10.0.0.1: timed out"), 502, "cannot be reached"),
     (Refused(302), 502, "302"),
 )

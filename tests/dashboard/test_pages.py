@@ -20,7 +20,7 @@ import extender.dashboard
 from extender.api.summaries import EventSummary, MemberSummary, QueueSummary, ShareSummary, WaitSummary
 from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
-from extender.dashboard.job_pages import JobIndex, merged_events
+from extender.dashboard.job_pages import JobIndex, merge_events
 from extender.dashboard.source import ClusterName
 from extender.dashboard.words import sentence
 from extender.domain.explain.history import Period, Report
@@ -145,7 +145,7 @@ def test_an_event_of_many_pods_at_once_is_shown_once() -> None:
         event(4, "NoRoom"),
         event(30, "NoRoom"),
     ]
-    reported = [(event.event.at[-3:-1], event.event.reason, event.more) for event in merged_events(events)]
+    reported = [(event.event.at[-3:-1], event.event.reason, event.more) for event in merge_events(events)]
     assert reported == [("01", "NoRoom", 1), ("03", "Scheduled", 0), ("04", "NoRoom", 0), ("30", "NoRoom", 0)]
 
 

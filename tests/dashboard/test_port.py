@@ -31,7 +31,7 @@ def viewer() -> SomeViewer:
 def port(viewer: SomeViewer) -> Iterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
     app = create_dashboard_app(SomeSource(), lambda request: viewer)
-    server = SideServer("dashboard", listener, pages(app), for_web_pages=True)
+    server = SideServer("dashboard", listener, pages(app), allows_web_pages=True)
     yield server.address.port
     server.stop()
 
@@ -63,7 +63,7 @@ def test_a_request_with_two_tokens_is_refused() -> None:
     authority, listener = Authority(), socket.create_server(("127.0.0.1", 0))
     login = TokenLogin(authority, ApiEndpoint(Configuration))
     app = create_dashboard_app(SomeSource(), login.identify, login.login)
-    server = SideServer("dashboard", listener, pages(app), for_web_pages=True)
+    server = SideServer("dashboard", listener, pages(app), allows_web_pages=True)
     answers = []
     for tokens in (("of-ann",), ("of-ann", "of-bob"), ("of-bob", "of-bob")):
         connection = HTTPConnection("127.0.0.1", server.address.port, timeout=30)
@@ -89,7 +89,7 @@ def test_an_open_page_is_answered_without_the_application(path: str) -> None:
     app = create_dashboard_app(source, identify, open_pages=open_pages)
     listener = socket.create_server(("127.0.0.1", 0))
     server = SideServer(
-        "dashboard", listener, pages(app), for_web_pages=True, immediate_answer=open_pages.news_for
+        "dashboard", listener, pages(app), allows_web_pages=True, immediate_answer=open_pages.news_for
     )
     connection = HTTPConnection("127.0.0.1", server.address.port, timeout=30)
     etag, seen = "", []

@@ -163,7 +163,7 @@ def test_credentials_refused_for_a_minute_make_the_process_unready(
     check = bench.feed.checks()["credentials"]
     bench.connection.endpoint.renew(bench.connection.endpoint.current_header)
     assert check() is None
-    monkeypatch.setattr("extender.host.feed._MAX_REFUSED", 0.0)
+    monkeypatch.setattr("extender.host.feed._MAX_REFUSED_SECONDS", 0.0)
     assert check() == "refused by the API server for 0 s"
     bench.connection.endpoint.record_accepted()
     assert check() is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from extender.cli.settings import load_module
-from extender.host.upkeep import FreedMemory, collect_less_often, freezing_objects
+from extender.host.upkeep import FreedMemory, collect_less_often, freeze_objects_after
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +26,12 @@ def collection() -> Iterator[None]:
 
 
 def test_no_objects_are_frozen_before_all_watches_have_synced() -> None:
-    assert not freezing_objects(lambda: False)()
+    assert not freeze_objects_after(lambda: False)()
     assert gc.get_freeze_count() == 0
 
 
 def test_objects_of_the_first_lists_are_frozen_and_later_ones_are_not() -> None:
-    synced = freezing_objects(lambda: True)
+    synced = freeze_objects_after(lambda: True)
     early: list[object] = []
     assert synced()
     left_out, late = gc.get_freeze_count(), [early]
@@ -51,7 +51,7 @@ def test_objects_of_loaded_modules_are_frozen() -> None:
 def test_collections_are_fewer_before_and_after() -> None:
     before = gc.get_threshold()
     collect_less_often()
-    assert freezing_objects(lambda: True)()
+    assert freeze_objects_after(lambda: True)()
     assert all(now > default for now, default in zip(gc.get_threshold()[:2], before[:2], strict=True))
 
 

@@ -10,7 +10,7 @@ from extender.api.objects.pods import Pod
 from extender.api.protobuf import ENVELOPES, KUBERNETES_PREFIX
 from extender.kube.connection import Connection, Stream
 from extender.kube.decoding import Undecodable, WatchEvent
-from extender.kube.errors import Ambiguous, Gone, refused
+from extender.kube.errors import Ambiguous, Gone, parse_refusal
 from extender.kube.pod_protobuf import MESSAGES, PodDecoders
 from extender.kube.reflector import Removed
 from tests.kube.server import Lines, Reply, Server
@@ -167,6 +167,6 @@ def test_a_server_that_has_none_is_read_in_json(server: Server, connection: Conn
 def test_a_refusal_in_protobuf_is_understood() -> None:
     # A Status with code 410, reason and message, as the API server writes it.
     raw = b"\x1a\x07too old\x22\x07Expired\x30\x9a\x03"
-    fault = refused(closed("Status", raw))
+    fault = parse_refusal(closed("Status", raw))
     assert isinstance(fault, Gone)
     assert (fault.reason, fault.message) == ("Expired", "too old")

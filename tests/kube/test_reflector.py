@@ -75,7 +75,7 @@ class Cycles:
 
     def run(self, cycles: int = 1) -> Received:
         for _ in range(cycles):
-            self.reflector.round()
+            self.reflector.list_and_watch()
         return self.sink.drain()
 
 

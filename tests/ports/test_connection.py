@@ -46,7 +46,7 @@ class Stage:
         self._writers: list[asyncio.StreamWriter] = []
         self.held = self.gone = self.short = 0
         self.answers: list[web.Response] = []
-        self._port = ServedPort("stage", listener, limits, self._answer, find_short=self._short)
+        self._port = ServedPort("stage", listener, limits, self._answer, find_handler=self._short)
 
     async def _answer(self, asked: web.BaseRequest, connection: CallerConnection) -> web.Response:
         body = await connection.body(asked)

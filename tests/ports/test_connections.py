@@ -80,25 +80,25 @@ def test_no_connection_is_admitted_while_all_are_being_served() -> None:
 def test_the_connection_with_most_bytes_is_dropped_above_the_limit() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(max_connections=3, max_body=0, max_unread=1000))
     small, large = Fake(all_of_them), Fake(all_of_them)
-    all_of_them.grow(large, 700)
-    all_of_them.grow(small, 300)
+    all_of_them.add_unread(large, 700)
+    all_of_them.add_unread(small, 300)
     assert closed(small, large) == [False, False]
-    all_of_them.grow(small, 1)
+    all_of_them.add_unread(small, 1)
     assert closed(small, large) == [False, True]
     all_of_them.forget_unread(small)
-    all_of_them.grow(small, 1000)
+    all_of_them.add_unread(small, 1000)
     assert not small.ended
 
 
 def test_a_repeated_end_of_a_connection_counts_once() -> None:
     all_of_them = Connections(PORT, ConnectionLimits(max_connections=2, max_body=0, max_unread=1000))
     gone = Fake(all_of_them)
-    all_of_them.grow(gone, 900)
+    all_of_them.add_unread(gone, 900)
     for _ in range(3):
         all_of_them.remove(gone)
     all_of_them.wait(gone)
     left = Fake(all_of_them)
-    all_of_them.grow(left, 1000)
+    all_of_them.add_unread(left, 1000)
     assert (left.ended, gone.ended, all_of_them.admit()) == (False, False, True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from extender.api.setting_kinds import Address
 from extender.kube.endpoint import find_endpoint
 from extender.ports.connections import ConnectionLimits
-from extender.proxy.server import LIMITS, Handlers, ViewServer
+from extender.proxy.server import LIMITS, Handlers, ProxyServer
 from extender.proxy.upstream import Upstream
 from extender.web.listen import listen
 from tests.kube.conftest import write_kubeconfig
@@ -45,7 +45,7 @@ class ProxyBench:
         self.port: int = self.listener.getsockname()[1]
 
     def start(self, limits: ConnectionLimits = LIMITS, handlers: MakeHandlers = no_handlers) -> None:
-        self.view = ViewServer(self.listener.dup(), self.endpoint, SECRET, handlers, limits)
+        self.view = ProxyServer(self.listener.dup(), self.endpoint, SECRET, handlers, limits)
         self._stack.callback(self.view.stop)
 
     def dial(self, first_bytes: bytes = b"", until: bytes = b"") -> RawConnection:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.proxy.target import PathResource, ViewTarget, is_allowed, read_resource
+from extender.proxy.target import ApiTarget, PathResource, is_allowed, read_resource
 from tests.rows import each_of
 
 _NS = "/api/v1/namespaces/a"
@@ -133,4 +133,4 @@ def test_a_path_is_read_as_the_api_server_reads_it(path: str, resource: PathReso
     ],
 )
 def test_a_query_says_whether_it_watches(query: str, watches: bool) -> None:
-    assert ViewTarget("GET", "/api/v1/pods", query).is_watch == watches
+    assert ApiTarget("GET", "/api/v1/pods", query).is_watch == watches

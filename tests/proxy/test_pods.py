@@ -321,7 +321,7 @@ def test_unreadable_bytes_end_the_watch(stage: Stage) -> None:
 
 
 def test_a_client_that_does_not_read_is_cut_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "_MAX_UNREAD", 3)
+    monkeypatch.setattr(sending, "_MAX_UNSENT", 3)
     upstream, client = stage.watch()
     names = [f"p{number}" for number in range(8)]
     pods = [pod(name, str(1001 + number)) for number, name in enumerate(names)]

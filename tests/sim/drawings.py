@@ -10,7 +10,7 @@ from rich.console import Console, Group
 
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
-from extender.sim.show.frames import Picture, Rerun, closing_summary, frame, transition_text
+from extender.sim.show.frames import Picture, Rerun, closing_summary, frame, transition_lines
 from extender.sim.show.sentences import TransitionLog
 from extender.sim.show.tables import Canvas
 from tests.sim.stage import LARGE_LINE, LINE, SHARES, large, seen, shares, small
@@ -79,10 +79,10 @@ def _on_terminal(picture: Picture, canvas: Canvas, colours: bool) -> str:
 
 def _piped(picture: Picture, canvas: Canvas) -> Iterator[str]:
     for transition in picture.log.transitions:
-        yield from transition_text(transition, canvas)
+        yield from transition_lines(transition, canvas)
     yield ""
     yield from closing_summary(
-        picture.cluster, picture.log, Rerun("muster", ["some.yaml"], own_nodes=False), canvas
+        picture.cluster, picture.log, Rerun("muster", ["some.yaml"], has_own_nodes=False), canvas
     )
 
 

@@ -10,7 +10,7 @@ from extender.api.protobuf import KUBERNETES_PREFIX
 from extender.apimachinery.errors import StatusError
 from extender.kube.connection import Connection
 from extender.kube.errors import Refused
-from extender.sim.apiserver.server import decoded
+from extender.sim.apiserver.server import parse_body
 from tests.sim.requests import PODS, QUEUES, ask, create, get, pod
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -33,7 +33,9 @@ def test_fields_of_an_embedded_message_are_decoded_into_the_object_around_it() -
     volume = _field(1, b"data") + _field(2, source)
     kind = _field(1, b"v1") + _field(2, b"Pod")
     body = KUBERNETES_PREFIX + _field(1, kind) + _field(2, _field(2, _field(1, volume)))
-    assert decoded(body, PROTOBUF)["spec"]["volumes"] == [{"name": "data", "emptyDir": {"medium": "Memory"}}]
+    assert parse_body(body, PROTOBUF)["spec"]["volumes"] == [
+        {"name": "data", "emptyDir": {"medium": "Memory"}}
+    ]
 
 
 def _field(number: int, content: bytes) -> bytes:
@@ -54,7 +56,7 @@ def test_a_pod_in_yaml(connection: Connection) -> None:
 def test_any_protobuf_is_read_or_refused(data: bytes) -> None:
     for body in (data, KUBERNETES_PREFIX + data, NAMESPACE[: len(data)] + data):
         with suppress(StatusError):
-            assert isinstance(decoded(body, PROTOBUF), dict)
+            assert isinstance(parse_body(body, PROTOBUF), dict)
 
 
 @pytest.mark.parametrize(

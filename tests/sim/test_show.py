@@ -26,7 +26,7 @@ from tests.e2e.harness import objects
 from tests.rows import each_of
 from tests.sim.stage import LINE, RUNS, SHARES, WAITS, gang, pod, seen, set_phase, small
 
-RERUN = Rerun("muster", ["some.yaml"], own_nodes=False)
+RERUN = Rerun("muster", ["some.yaml"], has_own_nodes=False)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_an_outcome_that_gangs_share_is_printed_once(service: Service) -> None:
 
 
 def test_a_pipe_is_not_offered_to_be_read_again(state: ClusterState) -> None:
-    rerun = RERUN._replace(files=["-"], repeatable=False)
+    rerun = RERUN._replace(files=["-"], is_repeatable=False)
     lines = closing_summary(state, TransitionLog(), rerun, Canvas())
     assert [line.strip() for line in lines if "muster run" in line] == ["muster run -f YOUR.yaml"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from extender.domain.model.records import PodRecord
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.runner import Result
@@ -46,7 +46,7 @@ class CheckingObserver(Measurements):
 
 
 def cluster(nodes: int = 2, cpu: str = "4", memory: str = "16Gi") -> VirtualWorkload:
-    return made_nodes(nodes, cpu, memory)
+    return make_nodes(nodes, cpu, memory)
 
 
 def row(
@@ -67,9 +67,9 @@ def run(workload: VirtualWorkload, limits: Limits | None = None) -> Result:
     simulation = Simulation(workload, limits or Limits(), SCHEDULERS, measurements)
     measurements.cluster = simulation
     end = simulation.run()
-    measurements.closed(end)
+    measurements.close(end)
     return Result(
-        report(measurements, len(workload.nodes), simulation.cycles, end, refused=simulation.refused),
+        report(measurements, len(workload.nodes), simulation.cycles, end, refused=simulation.refused_pods),
         measurements,
         end,
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.domain.model.records import PodRecord
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row
 from tests.property_examples import examples
@@ -67,7 +67,7 @@ def watched(rows: Iterable[Row], weights: Iterable[int] = (1, 1, 1), memory: flo
     changes = Changes()
     workload = with_reclaiming_queues([*rows], dict(zip(QUEUES, weights, strict=True)))
     Simulation(
-        made_nodes(3, "4", "64Gi", 0) + workload,
+        make_nodes(3, "4", "64Gi", 0) + workload,
         Limits(reclaim_memory=memory),
         frozenset({"muster"}),
         changes,

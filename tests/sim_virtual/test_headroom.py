@@ -11,7 +11,7 @@ from extender.api.objects.base import Meta, Quantities
 from extender.api.objects.queues import Queue, QueueLimits, QueueSpec
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows
 from tests.sim_virtual.test_reservations import Started, Watch
@@ -60,7 +60,7 @@ def started(case: Case) -> float:
     after = f"{PATIENCE:.0f}s"
     queues = tuple(Queue(Meta(name), replace(spec, reserve_after=after)) for name, spec in case.specs.items())
     watch = Watch()
-    cluster = made_nodes(4, "8", "64Gi", 0) + replace(from_rows(rows, queues, {}), queues=queues)
+    cluster = make_nodes(4, "8", "64Gi", 0) + replace(from_rows(rows, queues, {}), queues=queues)
     with suppress(Started):
         Simulation(cluster, Limits(), frozenset({"muster"}), watch).run()
     return TWO_HOURS if watch.began is None else watch.began

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from extender.files.manifests import load
-from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
+from extender.sim.virtual.manifest_workload import from_manifests, make_nodes
 from extender.sim.virtual.report import Waits
 from extender.sim.virtual.workload import InvalidWorkload, VirtualWorkload
 from tests.sim_virtual.bench import cluster, run, starts
@@ -58,7 +58,7 @@ def test_the_example_of_flavors() -> None:
 
 def test_the_example_of_devices() -> None:
     """Both jobs fit on the nodes together, and only one within the limit of their queue."""
-    file, nodes = EXAMPLE.parent / "gpus" / "claims.yaml", made_nodes(4, "4", "16Gi", devices=("gpu", 4))
+    file, nodes = EXAMPLE.parent / "gpus" / "claims.yaml", make_nodes(4, "4", "16Gi", devices=("gpu", 4))
     result = run(from_manifests(load([file]), seed=0) + nodes)
     assert starts(result) == {"job/train": 0.0, "job/tune": 20.0}
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueuePreemption, QueueSpec
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import from_rows
 from extender.sim.virtual.workload import VirtualWorkload
@@ -43,11 +43,11 @@ def test_what_evictions_cost() -> None:
     queues = tuple(Queue(Meta(name), QueueSpec(preemption=at_once)) for name in ("rich", "poor"))
     rows = [row(name, 4, seconds=1000.0, queue="rich") for name in ("a", "b")]
     rows.append(row("due", 4, 100.0, 200.0, queue="poor"))
-    given = made_nodes(2, "4", "16Gi") + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
+    given = make_nodes(2, "4", "16Gi") + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
     trace = Trace(given, dict.fromkeys(("default/a", "default/b", "default/due"), 4), 100.0)
     measured = evicting.Cost(trace)
     end = Simulation(given, evicting.Policy().limits, frozenset({"muster"}), measured).run()
-    measured.closed(end)
+    measured.close(end)
     found = evicting.measures(trace, measured, end)
     assert (found["makespan h"] * 3600, found["all mean"]) == (1300.0, 0.0)
     assert (found["lost cpu h"], found["evictions"], found["most"]) == (400 / 3600, 1, 1)

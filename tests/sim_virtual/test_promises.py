@@ -15,7 +15,7 @@ from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row, from_rows
 from tests.property_examples import examples
@@ -111,7 +111,7 @@ def run(jobs: list[Job], specs: dict[str, Spec], nodes: int, share: float) -> Wa
         rows.append(gang)
     queues = tuple(Queue(Meta(name), _spec(name, spec)) for name, spec in specs.items())
     watch = Watch()
-    cluster = made_nodes(nodes, "4", "16Gi", 0)
+    cluster = make_nodes(nodes, "4", "16Gi", 0)
     labelled = [replace(node, metadata=replace(node.metadata, labels=LABELS)) for node in cluster.nodes[::2]]
     cluster = replace(cluster, nodes=(*labelled, *cluster.nodes[1::2])) + replace(
         from_rows(rows, queues, {}), queues=queues

@@ -12,7 +12,7 @@ from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.model.resources import CPU
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
@@ -71,7 +71,7 @@ def run(jobs: list[Job], members: int, cpus: int, patience: float = PATIENCE, en
         rows.append(Row(at, name, 1, 1, float(each.runs), {CPU: str(each.cpus)}, declared=declared))
     rows.append(Row(1.0, "big", members, members, 10.0, {CPU: str(cpus)}))
     watch = Watch()
-    cluster = made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}), patience)
+    cluster = make_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}), patience)
     with suppress(Started):
         Simulation(cluster, Limits(), frozenset({"muster"}), watch).run()
     return watch
@@ -141,7 +141,7 @@ def test_jobs_that_say_a_second_and_run_a_day_starve_no_group(name: str) -> None
     """
     rows = [Row(1200.0 * n, name.format(100 + n), 1, 1, DAY, {CPU: "2"}, declared=1.0) for n in range(100)]
     rows.append(Row(1201.0, "big", 3, 3, 10.0, {CPU: "4"}))
-    watch, cluster = Watch(), made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
+    watch, cluster = Watch(), make_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
     with suppress(Started):
         Simulation(cluster, Limits(), frozenset({"muster"}), watch).run()
     assert watch.began is not None
@@ -174,7 +174,7 @@ def test_with_services_that_never_end_reserved_capacity_is_not_idle_without_limi
         Row(50_000.0, "last", 1, 1, 1.0, {CPU: "1"})
     )  # virtual time ends an hour after the last event
     watch, limits = Starts(), Limits()
-    cluster = made_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
+    cluster = make_nodes(3, "4", "16Gi", 0) + _impatient(from_rows(rows, (), {}))
     Simulation(cluster, limits, frozenset({"muster"}), watch).run()
     assert "big" not in watch.at
     for name, came in small.items():

@@ -8,7 +8,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueSpec
 from extender.domain.model.records import GroupKey, PodRecord
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
@@ -38,7 +38,7 @@ def test_a_gang_larger_than_its_share_starts_next_to_a_backlog_and_is_left_alone
     rng, queues = random.Random(0), tuple(Queue(Meta(name, uid=name), QueueSpec()) for name in "ab")
     rows = [Row(0.0, f"s{n}", 1, 1, rng.uniform(40, 80), {"cpu": "1"}, "b") for n in range(100)]
     rows += [Row(300.0 + n, f"gang{n}", 5, 5, 300.0, {"cpu": "1"}, "a") for n in range(2)]
-    given = made_nodes(1, "8", "64Gi") + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
+    given = make_nodes(1, "8", "64Gi") + VirtualWorkload(queues=queues) + from_rows(rows, queues, {})
     measured = Evictions({GroupKey(f"default/{row.group}"): row.queue for row in rows})
     Simulation(given, Limits(), frozenset({"muster"}), measured).run()
     assert min(measured.waits["a"]) < 120.0

@@ -18,7 +18,7 @@ from extender.domain.model.records import PodRecord
 from extender.domain.model.resources import CPU, offered
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Simulation
 from extender.sim.virtual.trace import Row, from_rows
 from extender.sim.virtual.workload import VirtualWorkload
@@ -89,7 +89,7 @@ class Day:
     def __init__(self, seed: int, seconds: float) -> None:
         self._seed, self._seconds, self._rng = seed, seconds, Random(f"{seed} day")
         self._queues = {name: self._queue(name) for name in TREE}
-        cluster, rows = made_nodes(NODES, "6", "64Gi"), self._rows()
+        cluster, rows = make_nodes(NODES, "6", "64Gi"), self._rows()
         queues = tuple(self._queues.values())
         workload = cluster + replace(from_rows(rows, queues, {}), queues=queues)
         self._inspector = Inspector(workload)

@@ -163,7 +163,7 @@ def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Par
             containers = _read_elements(spec.get("initContainers", b"null")) or []
             _set_field(parts, "spec", "initContainers", [*containers, _MARKER_CONTAINER])
         if _GROUP_FIELD in pod:
-            claims = _claims_by_name(parts)
+            claims = _claims_without_templates(parts)
             if claims:
                 _set_field(parts, "spec", "resourceClaims", claims)
             _set_field(parts, "spec", "schedulingGroup", None)
@@ -172,7 +172,7 @@ def _with_appearance(pod: bytes, appearance: Appearance, version: str, kind: Par
         raise UnwritablePod(f"this pod cannot be changed: {fault}") from fault
 
 
-def _claims_by_name(pod: Parts) -> list[object]:
+def _claims_without_templates(pod: Parts) -> list[object]:
     """Return the claims of a pod. A claim that has been created from a template replaces the template.
 
     The scheduler does not let a pod without a group use a claim that a template made for a group.

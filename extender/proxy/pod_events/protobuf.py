@@ -108,7 +108,7 @@ class ProtobufPods:
 
 
 class _ListWriter:
-    """Writer of a list. Its length comes first, so all items are kept until the end, and then copied once."""
+    """Writer of a list. The length of a list comes first, so all items are copied once, at the end."""
 
     def __init__(self, metadata: bytes) -> None:
         self._pieces: list[bytes] = [_LIST(metadata=metadata).SerializeToString()]
@@ -208,13 +208,13 @@ def _event(frame: bytes) -> PodEvent:
     kind = ""
     with suppress(DecodeError):
         kind, pod = open_envelope(pod)
-    facts, version, ends_initial = None, 0, False
+    facts, version, ends_initial_events = None, 0, False
     if type_ == "BOOKMARK":
-        version, ends_initial = _bookmark(pod)
+        version, ends_initial_events = _bookmark(pod)
     elif type_ != "ERROR":
         facts = _readable_facts(pod) if kind == "Pod" else None
         version = facts.version if facts else _bookmark(pod)[0]
-    return PodEvent(type_, version, facts, ends_initial, pod, frame)
+    return PodEvent(type_, version, facts, ends_initial_events, pod, frame)
 
 
 def _readable_facts(data: bytes) -> PodFacts | None:
@@ -236,7 +236,7 @@ def _bookmark(obj: bytes) -> tuple[int, bool]:
     try:
         meta = _BOOKMARK.FromString(obj).metadata
         annotations = {entry.key: entry.value for entry in meta.annotations}
-        ends_initial = annotations.get(pod_watch.INITIAL_EVENTS_END) == "true"
-        return pod_watch.version_number(meta.version), ends_initial
+        ends_initial_events = annotations.get(pod_watch.INITIAL_EVENTS_END) == "true"
+        return pod_watch.version_number(meta.version), ends_initial_events
     except DecodeError:
         return 0, False

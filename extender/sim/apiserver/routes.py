@@ -34,8 +34,8 @@ from extender.sim.apiserver.requests import (
 )
 
 
-def answered_review(kind: ResourceKind, review: Json) -> Json:
-    """Return a review of an identity or of rights with its answer: all users may do everything."""
+def answer_review(kind: ResourceKind, review: Json) -> Json:
+    """Return the answer to a review of an identity or of access rights: all users may do everything."""
     head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
     if kind is IDENTITY:
         return {**head, "status": {"userInfo": {"username": "you", "groups": ["system:masters"]}}}
@@ -164,7 +164,7 @@ def answer(service: Service, request: Request) -> tuple[int, Json]:
             obj = service.get(*target[:3])
             return 200, _scale_of(obj) if target.subresource == "scale" else obj
         case "POST" if target.kind in REVIEW_KINDS:
-            return 201, answered_review(target.kind, read(target.kind, request.body, request.is_strict))
+            return 201, answer_review(target.kind, read(target.kind, request.body, request.is_strict))
         case "POST":
             return 201, _post(service, request)
         case "PATCH" if target.name and request.media_type == APPLY_PATCH:
@@ -252,11 +252,11 @@ def _scale_of(obj: Json) -> Json:
     }
 
 
-def _scaling(name: str, change: Patch, strict: bool) -> Patch:
+def _scaling(name: str, change: Patch, is_strict: bool) -> Patch:
     """Return the patch of an object from a patch of its scale subresource."""
 
     def scale_object(before: Json) -> Json:
-        scale = read(SCALE, change(_scale_of(before)), strict)
+        scale = read(SCALE, change(_scale_of(before)), is_strict)
         meta = scale["metadata"]
         if meta.get("name") != name:
             raise other_name(meta.get("name", ""), name)

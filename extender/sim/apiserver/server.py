@@ -28,17 +28,17 @@ from extender.sim.apiserver.routes import Watch, answer, encode
 from extender.sim.apiserver.tables import accepts_table, table
 
 
-def decoded(raw: bytes, content_type: str) -> Any:
+def parse_body(raw: bytes, content_type: str) -> Any:
     """Return the object in a body.
 
     Raises:
         StatusError: 400 if the body is malformed, 415 if its media type is unknown.
     """
-    form = content_type.partition(";")[0].strip() or "application/json"
-    if form == "application/vnd.kubernetes.protobuf":
+    media_type = content_type.partition(";")[0].strip() or "application/json"
+    if media_type == "application/vnd.kubernetes.protobuf":
         return protobuf.decode_body(raw)
-    is_yaml = form in ("application/yaml", "application/apply-patch+yaml")
-    if not is_yaml and form != "application/json" and not form.endswith("+json"):
+    is_yaml = media_type in ("application/yaml", "application/apply-patch+yaml")
+    if not is_yaml and media_type != "application/json" and not media_type.endswith("+json"):
         raise unsupported()
     try:  # most YAML bodies are JSON, which decodes a hundred times as fast
         return msgspec.json.decode(raw)
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = dict(parse_qsl(url.query))
         form, agent = (self.headers.get(name, "") for name in ("Content-Type", "User-Agent"))
         target = target_of(path)  # precedes the body, so that an unknown kind is reported first
-        request = Request(self.command, target, query, form, decoded(raw, form) if raw else None, agent)
+        request = Request(self.command, target, query, form, parse_body(raw, form) if raw else None, agent)
         if self.command == "GET" and query.get("watch") in ("true", "1"):
             return self._stream(request)
         code, obj = answer(self.server.service, request)
@@ -141,22 +141,22 @@ class _Handler(BaseHTTPRequestHandler):
             ValueError: A length in the request is invalid.
         """
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            close_after, self.close_connection = self.close_connection, True  # close after a malformed body
+            former_close, self.close_connection = self.close_connection, True  # close after a malformed body
             body = bytearray()
             while size := int(self.rfile.readline(), 16):
                 body += self.rfile.read(size)
                 self.rfile.readline()
             self.rfile.readline()
-            self.close_connection = close_after
+            self.close_connection = former_close
             return bytes(body)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _send(self, code: int, body: Json) -> None:
         self._write(code, encode(body), "application/json")
 
-    def _write(self, code: int, body: bytes, kind: str) -> None:
+    def _write(self, code: int, body: bytes, content_type: str) -> None:
         self.send_response(code)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         target, shape = request.target, self._shape(request)
         if target.name:  # watch an object by a selector on its collection
             request.query["fieldSelector"] = f"metadata.name={target.name}"
-        watch = Watch(self.server.service.store, target, request.query, self._listening, shape)
+        watch = Watch(self.server.service.store, target, request.query, self._is_listening, shape)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind, include = request.target.kind, request.query.get("includeObject", "")
         return lambda obj: table(kind, obj, include)
 
-    def _listening(self) -> bool:
+    def _is_listening(self) -> bool:
         """Return whether a watching client is still connected. It sends no data until it hangs up."""
         poll = select.poll()
         poll.register(self.connection, select.POLLIN)

@@ -77,9 +77,9 @@ def _kernel(node: Json) -> str:
     return (info.get("kernelVersion") or "<unknown>") + built_for
 
 
-def _usage_text(quota: Json, limits: bool) -> str:
+def _usage_text(quota: Json, shows_limits: bool) -> str:
     hard, used = getter("status", "hard", default={})(quota), getter("status", "used", default={})(quota)
-    names = (name for name in sorted(hard) if name.startswith("limits.") is limits)
+    names = (name for name in sorted(hard) if name.startswith("limits.") is shows_limits)
     return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
 
 
@@ -136,7 +136,7 @@ def _ready_pods(workload: Json) -> str:
     return f"{ready}/{workload['spec'].get('replicas', 1)}"
 
 
-def _state(job: Json) -> str:
+def _job_state(job: Json) -> str:
     types = ("Complete", "Failed", "Suspended")
     true_types = (type_ for type_ in types if find_stored_condition(job, type_).get("status") == "True")
     return next(true_types, "Running")
@@ -204,8 +204,8 @@ COLUMNS_BY_KIND: dict[ResourceKind, tuple[TableColumn, ...]] = {
         TableColumn("PreemptionPolicy", getter("preemptionPolicy")),
     ),
     kinds.RESOURCE_QUOTAS: (
-        TableColumn("Request", lambda quota: _usage_text(quota, limits=False)),
-        TableColumn("Limit", lambda quota: _usage_text(quota, limits=True)),
+        TableColumn("Request", lambda quota: _usage_text(quota, shows_limits=False)),
+        TableColumn("Limit", lambda quota: _usage_text(quota, shows_limits=True)),
     ),
     kinds.LEASES: (TableColumn("Holder", getter("spec", "holderIdentity")),),
     kinds.DEPLOYMENTS: (
@@ -224,7 +224,7 @@ COLUMNS_BY_KIND: dict[ResourceKind, tuple[TableColumn, ...]] = {
     ),
     kinds.STATEFUL_SETS: (TableColumn("Ready", _ready_pods), *_template()),
     kinds.JOBS: (
-        TableColumn("Status", _state),
+        TableColumn("Status", _job_state),
         TableColumn("Completions", _completions),
         TableColumn("Duration", _duration),
         *_template(),
@@ -257,8 +257,8 @@ def accepts_table(accept: str) -> bool:
 def table(kind: ResourceKind, answer: Json, included_part: str = "") -> Json:
     """Return an object or a list of `kind` as a Table.
 
-    `included_part` is the option includeObject: the part of its object that each row has: None, Metadata (the
-    default), or Object, which `kubectl get --sort-by` needs.
+    `included_part` is the option includeObject of the request. Each row has this part of its object: None,
+    Metadata (the default), or Object, which `kubectl get --sort-by` needs.
     """
     items = answer["items"] if answer["kind"].endswith("List") else [answer]
     metadata = answer["metadata"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from extender.apimachinery.kinds import JOBS, PODS, Json
 from extender.apimachinery.objects import condition, find_stored_condition, now, set_condition
 from extender.apimachinery.store import Change, Store
-from extender.files.offspring import ComparedOffspring, has_ended, keep_order, owner_uid, pods_at
+from extender.files.offspring import ComparedOffspring, has_ended, owner_uid, pods_at, retention_key
 
 INDEX_KEY = "batch.kubernetes.io/job-completion-index"
 
@@ -27,36 +27,36 @@ class JobEndings:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID of the Job, then by UID of the pod
-        self._deleted_by_controller = set[str]()
+        self._endings_by_job = defaultdict[str, dict[str, Ending]](dict)  # by UID of the Job, then of the pod
+        self._uids_deleted_here = set[str]()
 
     def observe(self, change: Change) -> None:
         meta, is_gone = change.object["metadata"], change.type == "DELETED"
         if change.kind is JOBS and is_gone:
-            self._by_job.pop(meta["uid"], None)
+            self._endings_by_job.pop(meta["uid"], None)
         if change.kind is PODS and (is_gone or "deletionTimestamp" in meta):
             self._record(change.object)
         if is_gone:
-            self._deleted_by_controller.discard(meta["uid"])
+            self._uids_deleted_here.discard(meta["uid"])
 
     def endings_of(self, job: Json, owned: list[Json]) -> list[Ending]:
         """Return the ends of a job's pods. `owned` are its existing pods."""
         for pod in filter(has_ended, owned):
             self._record(pod)
-        return list(self._by_job.get(job["metadata"]["uid"], {}).values())
+        return list(self._endings_by_job.get(job["metadata"]["uid"], {}).values())
 
     def record_deletion(self, obj: Json) -> None:
         """Record that the controller deletes a pod."""
-        self._deleted_by_controller.add(obj["metadata"]["uid"])
+        self._uids_deleted_here.add(obj["metadata"]["uid"])
 
     def _record(self, pod: Json) -> None:
         uid, owners = pod["metadata"]["uid"], pod["metadata"].get("ownerReferences") or ()
         names = (owner["name"] for owner in owners if owner.get("controller") and owner["kind"] == JOBS.name)
         jobs = (self._store.get(JOBS, pod["metadata"]["namespace"], name) for name in names)
         job_exists = any(job is not None and job["metadata"]["uid"] == owner_uid(pod) for job in jobs)
-        if uid not in self._deleted_by_controller and job_exists:  # pods of a deleted Job do not count
+        if uid not in self._uids_deleted_here and job_exists:  # pods of a deleted Job do not count
             ending = Ending(pod["status"].get("phase") == "Succeeded", index_of(pod))
-            self._by_job[owner_uid(pod)].setdefault(uid, ending)
+            self._endings_by_job[owner_uid(pod)].setdefault(uid, ending)
 
 
 def index_of(pod: Json) -> int:
@@ -75,7 +75,7 @@ class JobPods:
         completions = spec.get("completions")
         self._completions = int(completions or 0)
         reasons = {(pod.get("status") or {}).get("reason") for pod in owned}
-        self.active_pods = sorted((pod for pod in owned if not has_ended(pod)), key=keep_order)
+        self.active_pods = sorted((pod for pod in owned if not has_ended(pod)), key=retention_key)
         self.is_indexed = spec.get("completionMode") == "Indexed"
         self.is_suspended = bool(spec.get("suspend"))
         indexes = [ending.completion_index for ending in endings if ending.has_succeeded]
@@ -135,7 +135,7 @@ def job_status(job: Json, pods: JobPods) -> Json:
     if is_finished(job):
         return status
     counts = {"active": len(pods.active_pods), "succeeded": pods.succeeded_count, "failed": pods.failed_count}
-    for name, number in counts.items():  # a count of 0 is left out, except that of ready pods
+    for name, number in counts.items():  # a count of 0 is left out, except the count of ready pods
         status.pop(name, None)
         status |= {name: number} if number else {}
     status["ready"] = count_ready(pods.active_pods)

@@ -102,7 +102,7 @@ class WorkloadControllers(StoreFollower):
 
     def _handle_changes(self, changes: Sequence[Change]) -> None:
         if changes:
-            deleted_uids, to_remake, to_refresh = set[str](), set[str](), set[str]()
+            deleted_uids, uids_to_remake, uids_to_refresh = set[str](), set[str](), set[str]()
             for change in changes:
                 self._endings.observe(change)
                 uid, owner = change.object["metadata"]["uid"], owner_uid(change.object)
@@ -116,48 +116,48 @@ class WorkloadControllers(StoreFollower):
                 elif change.kind in kinds.WORKLOAD_KINDS:  # a status changes often
                     before = (change.old_object or {}).get("metadata", {}).get("generation")
                     if before != change.object["metadata"]["generation"]:
-                        to_remake.add(uid)
-                (to_remake if _is_leaving(change) else to_refresh).add(owner)
-            to_remake |= self._recount_quotas(changes)
+                        uids_to_remake.add(uid)
+                (uids_to_remake if _is_leaving(change) else uids_to_refresh).add(owner)
+            uids_to_remake |= self._recount_quotas(changes)
             collect(self._service, deleted_uids)
             with self.creation_lock:
-                self._reconcile(to_remake, to_refresh)
+                self._reconcile(uids_to_remake, uids_to_refresh)
             self._stop_event.wait(_PERIOD)
 
     def _recount_quotas(self, changes: Sequence[Change]) -> set[str]:
         """Count the usage of quotas again. Return the UIDs of the workloads that may create more pods now."""
         freeing_changes = [change for change in changes if _frees_quota(change)]
-        freed = {change.object["metadata"]["namespace"] for change in freeing_changes}
-        for change in freeing_changes:  # a withdrawn start deletes unbound pods
+        namespaces = {change.object["metadata"]["namespace"] for change in freeing_changes}
+        for change in freeing_changes:  # unbound pods do not count: a withdrawn start deletes them
             if change.kind is kinds.RESOURCE_QUOTAS or change.object["spec"].get("nodeName"):
                 self._free_times[change.object["metadata"]["namespace"]] = time.monotonic()
-        for namespace in freed:
+        for namespace in namespaces:
             recount(self._store, namespace)
         refusals = self.refusal_by_uid.items()
-        return {uid for uid, refusal in refusals if refusal.workload["metadata"]["namespace"] in freed}
+        return {uid for uid, refusal in refusals if refusal.workload["metadata"]["namespace"] in namespaces}
 
-    def _reconcile(self, to_remake: set[str], to_refresh: set[str]) -> None:
-        """Create and delete the children of the workloads in `to_remake`, and write changed statuses.
+    def _reconcile(self, uids_to_remake: set[str], uids_to_refresh: set[str]) -> None:
+        """Create and delete the children of the workloads in `uids_to_remake`, and write changed statuses.
 
-        Statuses are written for the workloads in `to_remake` and `to_refresh`, and for their owners. The
-        caller holds `creation_lock`.
+        Statuses are written for the workloads in both sets, and for their owners. The caller holds
+        `creation_lock`.
         """
-        owned = defaultdict[str, list[Json]](list)  # existing objects, by UID of the owner
+        objects_by_owner = defaultdict[str, list[Json]](list)  # existing objects, by UID of the owner
         for kind in _OWNED_KINDS:
             for obj in self._store.all(kind):
                 if "deletionTimestamp" not in obj["metadata"]:
-                    owned[owner_uid(obj)].append(obj)
-        to_update = to_remake | to_refresh
-        children = chain.from_iterable(owned.values())
-        owners = {owner_uid(obj) for obj in children if obj["metadata"]["uid"] in to_update}
+                    objects_by_owner[owner_uid(obj)].append(obj)
+        uids_to_update = uids_to_remake | uids_to_refresh
+        children = chain.from_iterable(objects_by_owner.values())
+        owners = {owner_uid(obj) for obj in children if obj["metadata"]["uid"] in uids_to_update}
         for kind in kinds.WORKLOAD_KINDS:
             for obj in self._store.all(kind):
                 uid = obj["metadata"]["uid"]
                 with suppress(StatusError, *SHAPE_ERRORS):  # skip a deleted or malformed object
-                    if uid in to_remake:
-                        self._remake(kind, obj, owned[uid])
-                    if uid in to_update or uid in owners:
-                        self._write_status(kind, obj, list(_ending_objects(owned, uid)))
+                    if uid in uids_to_remake:
+                        self._remake(kind, obj, objects_by_owner[uid])
+                    if uid in uids_to_update or uid in owners:
+                        self._write_status(kind, obj, list(_ending_objects(objects_by_owner, uid)))
 
     # ---- children
 
@@ -169,16 +169,16 @@ class WorkloadControllers(StoreFollower):
             return
         job_pods = JobPods(obj, owned, self._endings) if kind is kinds.JOBS else None
         comparison = job_pods.compare() if job_pods else compare_offspring(obj, owned, self._find)
-        count = len(owned)
+        existing_count = len(owned)
         try:
             for child in comparison.missing:
                 child_kind = _kind(child)  # the PodGroup of an operator is made only once
                 if child_kind is not kinds.POD_GROUPS or not self._store.get(child_kind, *key_of(child)):
                     self._service.create(child_kind, "", child)
-                count += 1
+                existing_count += 1
         except BeyondQuota as refusal:
-            wanted = len(owned) + len(comparison.missing)
-            self._record_refusal(RefusedOffspring(obj, count, wanted, refusal.message))
+            wanted_count = len(owned) + len(comparison.missing)
+            self._record_refusal(RefusedOffspring(obj, existing_count, wanted_count, refusal.message))
         for child in comparison.surplus:
             self._remove(child)
         for child, template in comparison.retained:
@@ -221,7 +221,7 @@ class WorkloadControllers(StoreFollower):
 def _ending_objects(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]:
     """Yield the owned objects that can end.
 
-    The objects that a RayCluster owns replace it, because a RayCluster never ends by itself.
+    A RayCluster never ends by itself, so this yields the objects that the RayCluster owns instead of it.
     """
     for obj in owned.get(uid, ()):
         row = kind_of(obj)
@@ -315,7 +315,7 @@ def _ready_fields(ready: int) -> Json:
     return {"readyReplicas": ready, "availableReplicas": ready}
 
 
-def _deployment(workload: Json, replica_sets: list[Json]) -> Json:
+def _deployment_status(workload: Json, replica_sets: list[Json]) -> Json:
     """Return the status of a Deployment: sums over its ReplicaSets.
 
     Only the current ReplicaSet is up to date.
@@ -355,7 +355,7 @@ def status_of(workload: Json, owned: list[Json]) -> Json:
             status |= {"lastScheduleTime": last_run or now()} if owned or last_run else {}
             return {**status, "active": [{"kind": "Job", "name": name} for name in names]}
         case "Deployment":
-            return status | _deployment(workload, owned)
+            return status | _deployment_status(workload, owned)
         case "StatefulSet":
             revisions = [(pod["metadata"].get("labels") or {}).get(REVISION, "") for pod in owned]
             status |= dict.fromkeys(("currentRevision", "updateRevision"), max(revisions, default=""))

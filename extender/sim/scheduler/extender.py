@@ -56,7 +56,10 @@ class Extender:
         return FilterAnswer(accepted_nodes, rejections)
 
     def preempt(self, pod: Json, victims: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """Return the UIDs of the allowed victims by node. `victims` are those that the scheduler proposes."""
+        """Return the UIDs of the victims that the extender allows, by node.
+
+        The scheduler proposes `victims`.
+        """
         proposals = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0}
             for node, uids in victims.items()
@@ -72,7 +75,7 @@ class Extender:
         return not self._bind_resource or any(self._bind_resource in amounts for amounts in requests)
 
     def bind(self, pod: Json, node: str) -> None:
-        """Bind a pod over its own connection: the extender holds the call until the gang is complete."""
+        """Bind a pod. The call has its own connection: the extender holds it until the gang is complete."""
         meta = pod["metadata"]
         names = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
         with closing(http.client.HTTPConnection(self._address, timeout=600.0)) as connection:

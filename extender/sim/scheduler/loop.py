@@ -41,18 +41,18 @@ class StatusRecorder:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def set_failed(self, pod: Json, reason: str, message: str, nominated: str | None = "") -> None:
+    def set_failed(self, pod: Json, reason: str, message: str, nominated_node: str | None = "") -> None:
         """Record that no node was found for a pod.
 
-        `nominated` is the nominated node; an empty text removes the nomination, None keeps it.
+        An empty `nominated_node` removes the nomination; None means that it stays.
         """
         self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
 
         def change(status: Json) -> None:
-            if nominated is not None:
+            if nominated_node is not None:
                 status.pop("nominatedNodeName", None)
-            if nominated:
-                status["nominatedNodeName"] = nominated
+            if nominated_node:
+                status["nominatedNodeName"] = nominated_node
             set_condition(status, condition("PodScheduled", "False", reason, message))
 
         self.change_status(pod["metadata"], change)
@@ -99,7 +99,10 @@ class Unschedulable(Exception):
 
 
 class Scheduler:
-    """Scheduler. Pods of the profiles in `extended` go to the extender, pods of those in `plain` do not."""
+    """Scheduler of the pods of several profiles.
+
+    It calls the extender for pods of the profiles in `extended`, but not for pods of the profiles in `plain`.
+    """
 
     def __init__(
         self,
@@ -184,9 +187,9 @@ class Scheduler:
         with self._lock:
             pod_info, names = self._nodes.pod_info(pod), self._nodes.names()
         earlier_rejections: Mapping[str, Rejection] = {}
-        if (nominated := pod["status"].get("nominatedNodeName")) in names:
+        if (nominated_node := pod["status"].get("nominatedNodeName")) in names:
             try:
-                return self._best(pod, pod_info, [nominated], {})
+                return self._best(pod, pod_info, [nominated_node], {})
             except Unschedulable as fault:
                 earlier_rejections = fault.rejections
             except ExtenderError:
@@ -232,26 +235,26 @@ class Scheduler:
         if not victims_by_node:
             return no_candidate(node_count, refusals)
         try:
-            return best_candidate(self._agreed(pod, victims_by_node))
+            return best_candidate(self._accepted_victims(pod, victims_by_node))
         except ExtenderError as fault:
             return PostFilterResult(None, message=f"preemption: {fault}")
 
-    def _agreed(self, pod: Json, victims_by_node: Mapping[str, Victims]) -> Mapping[str, Victims]:
-        """Return the candidates that the extender accepts.
+    def _accepted_victims(self, pod: Json, victims_by_node: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        """Return the victims that the extender accepts, by node.
 
         Raises:
             ExtenderError: The call of the extender failed.
         """
         if not self._is_extended(pod):
             return victims_by_node
-        proposed = {name: [victim.uid for victim in victims] for name, victims in victims_by_node.items()}
-        agreed: dict[str, Victims] = {}
-        for name, uids in self._extender.preempt(pod, proposed).items():
+        proposals = {name: [victim.uid for victim in victims] for name, victims in victims_by_node.items()}
+        accepted_victims: dict[str, Victims] = {}
+        for name, uids in self._extender.preempt(pod, proposals).items():
             pods_by_uid = {pod_info.uid: pod_info for pod_info in self._nodes.pods_on(name)}
             if not (victims := [pods_by_uid[uid] for uid in uids if uid in pods_by_uid]):
                 raise ExtenderError(f'expected at least one victim pod on node "{name}"')
-            agreed[name] = victims
-        return agreed
+            accepted_victims[name] = victims
+        return accepted_victims
 
     def _bind(self, item: QueuedPod, node: str) -> None:
         """Bind a pod.

@@ -1,8 +1,8 @@
 """Nodes of the scheduler, the pods on them, and the scheduler's own filters.
 
-The filters have the order of the stock scheduler's messages. Functions of Muster's planner evaluate
-selectors, taints, requests and (anti-)affinity. The other pods of a node are its bound and assumed pods, and
-the pods that are nominated to the node with at least the same priority.
+The filters have the same order as the messages of the stock scheduler. They use functions of Muster's planner
+for selectors, taints, requests and (anti-)affinity. A filter counts the pods that are bound to a node or
+assumed there. It also counts the pods that are nominated to the node and have at least the same priority.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ class Nodes:
         self._taints: dict[str, tuple[Taint, ...]] = {}
         self.capacity: dict[str, dict[str, int]] = {}  # allocatable amounts, by node
         self._pods_by_node: dict[str, dict[str, PodInfo]] = {}  # bound and assumed pods, by node and UID
-        self._node_of: dict[str, str] = {}  # node of each such pod, by UID
+        self._node_by_uid: dict[str, str] = {}  # node of each such pod, by UID
         self._nominations: dict[str, tuple[str, PodInfo]] = {}  # nominated node and pod, by UID
         self._shapes = Shapes()
 
@@ -64,12 +64,12 @@ class Nodes:
 
     def put(self, pod_info: PodInfo, node: str) -> None:
         self._pods_by_node.setdefault(node, {})[pod_info.uid] = pod_info
-        self._node_of[pod_info.uid] = node
+        self._node_by_uid[pod_info.uid] = node
 
     def remove(self, uid: str) -> bool:
         """Remove a pod. Return False if the pod was neither on a node nor nominated to a node."""
         nominated = self._nominations.pop(uid, None)
-        if node := self._node_of.pop(uid, None):
+        if node := self._node_by_uid.pop(uid, None):
             del self._pods_by_node[node][uid]
         return bool(node or nominated)
 
@@ -77,7 +77,7 @@ class Nodes:
         """Record the nominated node of a pod, if it has one."""
         node, pod_info = node or pod["status"].get("nominatedNodeName", ""), self.pod_info(pod)
         self._nominations.pop(pod_info.uid, None)
-        if node and pod_info.uid not in self._node_of:
+        if node and pod_info.uid not in self._node_by_uid:
             self._nominations[pod_info.uid] = (node, pod_info)
 
     def pod_info(self, obj: Json) -> PodInfo:
@@ -289,7 +289,7 @@ def best_candidate(candidates: Mapping[str, Victims]) -> PostFilterResult:
 
 
 def _cost(victims: Victims) -> tuple[int, int, int, tuple[int, ...]]:
-    """Return the sort key of victims: their highest priority, sum of priorities, number, and latest start."""
+    """Return the sort key of victims: highest priority, sum of priorities, number, and a late start first."""
     max_priority = max(pod.priority for pod in victims)
     first_start = min(pod.started_at for pod in victims if pod.priority == max_priority)
     latest_first = tuple(-ord(letter) for letter in first_start)

@@ -95,7 +95,7 @@ class SchedulingQueue:
                 item.ticket = -1
 
     def requeue(self, *, concerns_all: bool = True, excluded: QueuedPod | None = None) -> None:
-        """Requeue pods after an event: all pods with `concerns_all`, else those that the extender refused."""
+        """Requeue pods after an event: all pods if `concerns_all`, else those that the extender refused."""
         with self._condition:
             for item in list(self._pods.values()):
                 if item is not excluded:

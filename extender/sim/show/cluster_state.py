@@ -64,8 +64,8 @@ class ClusterState(msgspec.Struct, frozen=True):
 
     @property
     def everything_started(self) -> bool:
-        gangs = all(gang.has_started and not gang.left_out for gang in self.gangs)
-        return gangs and all(pod.has_started for pod in self.single_pods)
+        gangs_started = all(gang.has_started and not gang.waiting_count for gang in self.gangs)
+        return gangs_started and all(pod.has_started for pod in self.single_pods)
 
     @property
     def everything_ended(self) -> bool:
@@ -141,17 +141,17 @@ def _pod_summaries(pods: Iterable[Pod], gangs: Iterable[Gang], rest: Iterable[Si
 
 
 def queue_summaries(
-    queues: Iterable[Json], used: Collection[str], shares: Iterable[Json]
+    queues: Iterable[Json], used_names: Collection[str], shares: Iterable[Json]
 ) -> list[ReportedQueue]:
     """Return the existing queues, and the default queue if it is used but does not exist.
 
-    The default queue and the root queue are left out if no group uses them. `shares` is /debug/queues; it
-    fills in for queues whose status has no shares yet.
+    The default queue and the root queue are left out if no group uses them. If the status of a queue has no
+    shares yet, they come from `shares`, which is the answer of /debug/queues.
     """
     debug_by_name = {share["name"]: share for share in shares}
     by_name = {queue["metadata"]["name"]: queue for queue in queues}
     by_name.setdefault(DEFAULT_QUEUE, {"metadata": {"name": DEFAULT_QUEUE}})
-    names = sorted(name for name in by_name if name in used or name not in (DEFAULT_QUEUE, ROOT_QUEUE))
+    names = sorted(name for name in by_name if name in used_names or name not in (DEFAULT_QUEUE, ROOT_QUEUE))
     return [_queue(by_name[name], debug_by_name.get(name, {})) for name in names]
 
 

@@ -62,9 +62,9 @@ def frame(picture: Picture, head: Sequence[str], canvas: Canvas) -> list[Text]:
     return lines
 
 
-def clock_line(second: float, settled: bool = False) -> Text:
+def clock_line(second: float, has_settled: bool = False) -> Text:
     clock = f"Muster at work for {int(second) // 60}:{int(second) % 60:02}"
-    return Text(f"{clock}. Nothing changes any more by itself." if settled else clock, "bold")
+    return Text(f"{clock}. Nothing changes any more by itself." if has_settled else clock, "bold")
 
 
 def drawn_head(head: Sequence[str], canvas: Canvas) -> list[Text]:
@@ -111,7 +111,7 @@ def _gang_lines(picture: Picture, canvas: Canvas, max_lines: int) -> list[Text]:
 
 def _single_pod_lines(pods: Sequence[SinglePod], canvas: Canvas) -> list[Text]:
     """Return lines for the waiting pods with their reasons, and one line for all other pods."""
-    waiting = sentences.similar([pod for pod in pods if pod.state is Verdict.WAITING])
+    waiting = sentences.group_similar([pod for pod in pods if pod.state is Verdict.WAITING])
     texts = [f"{listed([pod.key for pod in same], 3)} {sentences.pods_sentence(same)}" for same in waiting]
     lines = [Text(line, "yellow") for text in texts[:_MAX_SINGLE_PODS] for line in canvas.wrap(text)]
     rest = and_more(len(texts) - _MAX_SINGLE_PODS, " kinds of pods of no gang wait")
@@ -129,7 +129,7 @@ def _verb(pod: SinglePod) -> str:
     return _VERBS[pod.state]
 
 
-def transition_text(transition: ShownTransition, canvas: Canvas) -> list[str]:
+def transition_lines(transition: ShownTransition, canvas: Canvas) -> list[str]:
     """Return the lines of a transition for a log."""
     when = _when(transition)
     first, *rest = canvas.wrap(f"{transition.subject} {transition.text}", " " * len(when))
@@ -168,7 +168,7 @@ class LogView(View):
 
     def show(self, picture: Picture, new: Sequence[ShownTransition]) -> None:
         for transition in new:
-            self._write(transition_text(transition, self._canvas))
+            self._write(transition_lines(transition, self._canvas))
 
     def end(self, lines: Sequence[str]) -> None:
         self._write(["", *lines])
@@ -236,8 +236,8 @@ class Rerun(NamedTuple):
 
     program: str
     files: Sequence[str]
-    own_nodes: bool  # whether the files have Nodes; else the command makes nodes
-    repeatable: bool = True  # whether the files can be read again, which pipes cannot
+    has_own_nodes: bool  # whether the files have Nodes; else the command makes nodes
+    is_repeatable: bool = True  # whether the files can be read again, which pipes cannot
     flags: Sequence[str] = ()  # flags that determine the nodes
 
     @property
@@ -261,7 +261,7 @@ def closing_summary(
     for outcome, titles in titles_by_outcome.items():
         subject = titles[0] if len(titles) == 1 else f"Each of {', '.join(titles)}"
         lines += canvas.wrap(f"{subject}: {outcome}", "  ")
-    for pods in sentences.similar(cluster.single_pods):
+    for pods in sentences.group_similar(cluster.single_pods):
         statement = f"{sentences.pods_sentence(pods)}."
         if pods[0].state is Verdict.WAITING:
             statement = f"never started. {sentences.why_pods_wait(pods)}"
@@ -276,8 +276,8 @@ def closing_summary(
     if cluster.report.queues and not cluster.everything_ended:
         lines += [line.plain.rstrip() for line in tables.queue_lines(cluster, canvas)]
     # Commands for the next run. They are never folded.
-    nodes = [*_node_suggestions(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
-    suggestions = nodes if rerun.repeatable else []
+    reruns = [*_node_suggestions(cluster, rerun), (f"{rerun.command} -o json", "the outcome for programs")]
+    suggestions = reruns if rerun.is_repeatable else []
     suggestions.append((f"{rerun.program} run -f YOUR.yaml", "your own pods, PodGroups and queues"))
     lines += ["", "Try next"]
     for command, explanation in suggestions:
@@ -294,9 +294,9 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
             manner = "started one by one" if gang.starts_one_by_one else "started whole"
             text = f"waited {times.wait(times.ran_at):.1f} s, then {manner}" if times.has_waited else manner
             runs = "runs" if len(gang.pods) == 1 else "run"
-            pods = f"{gang.running} of {counted(len(gang.pods), 'pod')} {runs}"
-            text += f"; {sentences.ending(gang)}" if gang.state is Verdict.ENDED else f", and {pods}"
-        return f"{text}{sentences.left_out(gang) or '.'}"
+            pods = f"{gang.running_count} of {counted(len(gang.pods), 'pod')} {runs}"
+            text += f"; {sentences.ending_text(gang)}" if gang.state is Verdict.ENDED else f", and {pods}"
+        return f"{text}{sentences.left_out_text(gang) or '.'}"
     if gang.state is Verdict.STARTING:
         return f"is starting with {counted(gang.size, 'pod')}."
     if not gang.size:
@@ -304,23 +304,23 @@ def _outcome(gang: Gang, cluster: ClusterState, log: TransitionLog) -> str:
     elif not gang.pods:
         text = f"; its {counted(gang.size, 'pod')} were not made"
     else:
-        text = f"; {gang.bound} of {counted(len(gang.pods), 'pod')} placed"
-    return f"never started{text}. {sentences.waiting_for(gang)}{sentences.ahead(gang, cluster)}"
+        text = f"; {gang.bound_count} of {counted(len(gang.pods), 'pod')} placed"
+    return f"never started{text}. {sentences.wait_text(gang)}{sentences.ahead_text(gang, cluster)}"
 
 
 def _node_suggestions(cluster: ClusterState, rerun: Rerun) -> Iterable[tuple[str, str]]:
     """Yield commands that repeat the run with other nodes, each with its purpose."""
-    if rerun.own_nodes:
+    if rerun.has_own_nodes:
         return
-    nodes = len(cluster.report.nodes)
+    node_count = len(cluster.report.nodes)
     lacking = [gang.title for gang in cluster.gangs if gang.waits and gang.group.reason in _MORE_NODES_HELP]
     if lacking:
-        yield f"{rerun.command} --nodes {nodes + 2}", f"capacity for {listed(lacking, 3)}?"
+        yield f"{rerun.command} --nodes {node_count + 2}", f"capacity for {listed(lacking, 3)}?"
     never_fitting = [gang.group.message for gang in cluster.gangs if gang.group.reason == Reason.NEVER_FITS]
     waits = (pod.wait_reason for pod in cluster.single_pods)
     never_fitting += [wait.detail for wait in waits if wait.reason == Reason.NEVER_FITS]
-    offered = any(GPU in node.allocatable for node in cluster.report.nodes)
-    if not offered and any(GPU in detail for detail in never_fitting):
+    has_gpu = any(GPU in node.allocatable for node in cluster.report.nodes)
+    if not has_gpu and any(GPU in detail for detail in never_fitting):
         yield f"{rerun.command} --node-gpu 8", f"nodes with {GPU}"
-    elif cluster.everything_started and nodes > 1:
-        yield f"{rerun.command} --nodes {nodes - 1}", "the same with less capacity"
+    elif cluster.everything_started and node_count > 1:
+        yield f"{rerun.command} --nodes {node_count - 1}", "the same with less capacity"

@@ -97,10 +97,10 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> Verdict:
-        return Verdict.ENDED if 0 < len(self.pods) == self.ended else self.group.verdict
+        return Verdict.ENDED if 0 < len(self.pods) == self.ended_count else self.group.verdict
 
     @property
-    def bound(self) -> int:
+    def bound_count(self) -> int:
         """Return the number of members that are on a node or have ended there."""
         return sum(bool(pod.spec.node_name) for pod in self.pods)
 
@@ -109,15 +109,15 @@ class Gang(msgspec.Struct, frozen=True):
         return sorted({pod.spec.node_name for pod in self.pods} - {""})
 
     @property
-    def running(self) -> int:
+    def running_count(self) -> int:
         return sum(pod.status.phase == "Running" for pod in self.pods)
 
     @property
-    def ended(self) -> int:
+    def ended_count(self) -> int:
         return sum(pod.status.phase in ENDED_PHASES for pod in self.pods)
 
     @property
-    def failed(self) -> int:
+    def failed_count(self) -> int:
         return sum(pod.status.phase == "Failed" for pod in self.pods)
 
     @property
@@ -129,9 +129,9 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def as_report(self) -> ReportedGroup:
-        group = self.group
+        group, bound = self.group, self.bound_count
         phase, needed = group.status.phase or "Pending", group.spec.min_member
-        return ReportedGroup(group.namespace, group.name, self.queue, phase, group.reason, needed, self.bound)
+        return ReportedGroup(group.namespace, group.name, self.queue, phase, group.reason, needed, bound)
 
     @property
     def waits(self) -> bool:
@@ -161,9 +161,9 @@ class Gang(msgspec.Struct, frozen=True):
         return self.group.spec.min_member <= 1 < self.size
 
     @property
-    def left_out(self) -> int:
+    def waiting_count(self) -> int:
         """Return the number of waiting members of a running gang: surplus members or replacements."""
-        return len(self.pods) - self.bound if self.state is Verdict.RUNNING else 0
+        return len(self.pods) - self.bound_count if self.state is Verdict.RUNNING else 0
 
 
 def gang_of(group: ObservedGroup, members: Sequence[Pod], routes: QueueRoutes) -> Gang:
@@ -177,8 +177,8 @@ def key_of(meta: Meta) -> str:
 
 # ---- pods that are members of no group
 #
-# These pods name no PodGroup, a missing PodGroup, or another scheduler. The reason of pods
-# that Muster schedules is on its debug port, that of others in the condition that their scheduler wrote.
+# These pods name no PodGroup, a missing PodGroup, or another scheduler. Muster's debug port has the reason
+# of a pod that Muster schedules. The pods of another scheduler have a condition with the reason.
 
 SERVED_PROFILES = EXTENDED_PROFILES | PLAIN_PROFILES
 NO_SCHEDULER = "NoSuchScheduler"
@@ -186,7 +186,7 @@ FOREIGN_GATES = "SchedulingGated"
 
 
 class WaitReason(NamedTuple):
-    """Reason of a wait, the numbers behind it, and a similar name as a hint."""
+    """Reason of a wait. `detail` has the numbers, `hint` a similar name."""
 
     reason: str = ""
     detail: str = ""

@@ -21,35 +21,35 @@ def state_sentence(gang: Gang, cluster: ClusterState) -> str:
     """Return the state of a gang as a sentence without its subject."""
     match gang.state:
         case Verdict.ENDED:
-            return f"has ended: {ending(gang)}"
+            return f"has ended: {ending_text(gang)}"
         case Verdict.RUNNING:
             pods = counted(len(gang.pods), "pod")
-            return f"runs: {gang.running} of {pods} on {listed(gang.nodes)}{left_out(gang)}"
+            return f"runs: {gang.running_count} of {pods} on {listed(gang.nodes)}{left_out_text(gang)}"
         case Verdict.STARTING:
             return f"starts: {'its pods start one by one' if gang.starts_one_by_one else gang.admission_text}"
         case Verdict.UNKNOWN:
             return "is pending. Muster has not decided about it yet."
-    return f"waits. {waiting_for(gang)}{ahead(gang, cluster)}"
+    return f"waits. {wait_text(gang)}{ahead_text(gang, cluster)}"
 
 
-def ending(gang: Gang) -> str:
+def ending_text(gang: Gang) -> str:
     """Return how the pods of a gang ended."""
     if not gang.pods:
         return "its pods are deleted"
-    if gang.failed:
-        return f"{gang.failed} of {counted(len(gang.pods), 'pod')} failed"
+    if gang.failed_count:
+        return f"{gang.failed_count} of {counted(len(gang.pods), 'pod')} failed"
     return "its pod succeeded" if len(gang.pods) == 1 else f"all {counted(len(gang.pods), 'pod')} succeeded"
 
 
-def left_out(gang: Gang) -> str:
+def left_out_text(gang: Gang) -> str:
     """Return a text such as `; 2 more wait. NoRoom: ...`; empty if no member was left out."""
-    if not gang.left_out:
+    if not (count := gang.waiting_count):
         return ""
     hint = f" {START_WHOLE_HINT}" if gang.group.controller and gang.starts_one_by_one else ""
-    return f"; {gang.left_out} more {'waits' if gang.left_out == 1 else 'wait'}. {waiting_for(gang)}{hint}"
+    return f"; {count} more {'waits' if count == 1 else 'wait'}. {wait_text(gang)}{hint}"
 
 
-def waiting_for(gang: Gang) -> str:
+def wait_text(gang: Gang) -> str:
     """Return the reason of a pending gang with the numbers of its condition and a hint."""
     if not gang.group.reason:
         return "Muster has not decided about it yet."
@@ -82,7 +82,7 @@ def why_pods_wait(pods: Sequence[SinglePod]) -> str:
     return _reason(reason.reason, reason.detail.rstrip("."), reason.hint[:1].upper() + reason.hint[1:])
 
 
-def ahead(gang: Gang, cluster: ClusterState) -> str:
+def ahead_text(gang: Gang, cluster: ClusterState) -> str:
     """Return a sentence about the gangs that hold the capacity for which a gang waits.
 
     The sentence is empty if only a change of the gang itself would help.
@@ -127,31 +127,31 @@ class TransitionLog:
     def __init__(self) -> None:
         self.transitions: list[ShownTransition] = []
         self.times: dict[str, GangTimes] = {}
-        self._gangs: dict[str, tuple[str, Verdict, str]] = {}  # title, state and reason, by key
-        self._pods: dict[str, tuple[Verdict, bool, str]] = {}
+        self._gang_states: dict[str, tuple[str, Verdict, str]] = {}  # title, state and reason, by key
+        self._pod_states: dict[str, tuple[Verdict, bool, str]] = {}
 
     def observe(self, cluster: ClusterState, second: float) -> list[ShownTransition]:
         """Record and return the transitions since the last call."""
-        new, changed = list(self._gang_transitions(cluster, second)), []
+        transitions, changed_pods = list(self._gang_transitions(cluster, second)), []
         for pod in cluster.single_pods:
             state = (pod.state, pod.failed, pod.wait_reason.reason)
-            if pod.state is not Verdict.UNKNOWN and self._pods.get(pod.key) != state:
-                self._pods[pod.key] = state
-                changed.append(pod)
-        for pods in similar(changed):
+            if pod.state is not Verdict.UNKNOWN and self._pod_states.get(pod.key) != state:
+                self._pod_states[pod.key] = state
+                changed_pods.append(pod)
+        for pods in group_similar(changed_pods):
             text = pods_sentence(pods)
             brief = text.partition(".")[0] if pods[0].state is Verdict.WAITING else text
-            new.append(ShownTransition(second, listed([pod.key for pod in pods], 3), text, brief))
-        self.transitions += new
-        return new
+            transitions.append(ShownTransition(second, listed([pod.key for pod in pods], 3), text, brief))
+        self.transitions += transitions
+        return transitions
 
     def _gang_transitions(self, cluster: ClusterState, second: float) -> Iterator[ShownTransition]:
-        present = {gang.key: gang for gang in cluster.gangs}
+        gang_by_key = {gang.key: gang for gang in cluster.gangs}
         undecided = any(gang.state is Verdict.UNKNOWN for gang in cluster.gangs)
-        for key in self._gangs.keys() - present.keys():
-            title, *_ = self._gangs.pop(key)
+        for key in self._gang_states.keys() - gang_by_key.keys():
+            title, *_ = self._gang_states.pop(key)
             yield ShownTransition(second, title, "was deleted", "was deleted")
-        for key, gang in present.items():
+        for key, gang in gang_by_key.items():
             times = self.times.get(gang.key, GangTimes(second))
             if gang.waits:
                 times = times._replace(has_waited=True)
@@ -160,15 +160,15 @@ class TransitionLog:
             self.times[gang.key] = times
             if undecided and gang.group.reason in _WAITS_FOR_OTHERS and second - times.seen_at < _SETTLING:
                 continue  # further groups may be ahead
-            shown_state = gang.title, gang.state, gang.group.reason if gang.waits or gang.left_out else ""
-            if self._gangs.get(key) != shown_state and gang.state is not Verdict.UNKNOWN:
-                self._gangs[key] = shown_state
+            new_state = gang.title, gang.state, gang.group.reason if gang.waits or gang.waiting_count else ""
+            if self._gang_states.get(key) != new_state and gang.state is not Verdict.UNKNOWN:
+                self._gang_states[key] = new_state
                 text = state_sentence(gang, cluster)
                 brief = f"waits: {gang.group.reason}" if gang.waits else text.partition(";")[0]
                 yield ShownTransition(second, gang.title, text, brief)
 
 
-def similar(pods: Sequence[SinglePod]) -> list[list[SinglePod]]:
+def group_similar(pods: Sequence[SinglePod]) -> list[list[SinglePod]]:
     """Return lists of pods with equal state and reason, in the order of the arguments."""
     by_state: dict[tuple[object, ...], list[SinglePod]] = {}
     for pod in pods:

@@ -15,7 +15,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import CPU, offered, show
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, ReportedQueue
-from extender.sim.show.sentences import TransitionLog, ahead, waiting_for
+from extender.sim.show.sentences import TransitionLog, ahead_text, wait_text
 from extender.terminal.text import bar, counted, shortened, shows_unicode
 
 _MIN_WIDTH = 40
@@ -127,14 +127,14 @@ def rows_of(
     rows = []
     for gang in gangs:
         has_ended, times, reason = gang.state is Verdict.ENDED, log.times.get(gang.key), ""
-        part = gang.ended - gang.failed if has_ended else gang.bound
+        part = gang.ended_count - gang.failed_count if has_ended else gang.bound_count
         size = len(gang.pods) if has_ended else gang.size
         pods = f"{part}/{size}"
         if canvas.is_wide and size:
             pods = f"{canvas.bar_of(part / size, min(size, _MAX_POD_BAR))} {pods}"
         waited = precise_duration(round(times.wait(second), 1)) if times else ""
-        if gang.waits or (gang.left_out and gang.group.reason):
-            reason = f"{waiting_for(gang)}{ahead(gang, cluster)}"
+        if gang.waits or (gang.waiting_count and gang.group.reason):
+            reason = f"{wait_text(gang)}{ahead_text(gang, cluster)}"
         rows.append(GangRow(gang, pods, waited, cluster.position(gang), reason))
     return rows
 

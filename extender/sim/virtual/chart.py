@@ -28,7 +28,7 @@ _MAX_ROWS = 40
 _MAX_BARS = 20_000
 _LEGEND_LETTER_WIDTH, _LINE_HEIGHT, _MARGIN = 7.0, 18.0, 16.0
 ROW = 22.0
-RESERVED, EVICTED = "reserved", "evicted"  # classes of marks
+RESERVED, EVICTED = "reserved", "evicted"  # CSS classes of markers
 _COLUMNS = 440
 _MAX_TITLES = 3_000
 _LETTER_WIDTH = 6.2  # approximate width of a letter
@@ -63,6 +63,8 @@ class Scene(NamedTuple):
 
 
 class Piece(NamedTuple):
+    """Part of a bar in the chart, from the amount `low` up to the amount `high`."""
+
     bar: Bar
     low: int
     high: int
@@ -91,14 +93,14 @@ def chart(result: Result) -> str:
 
 def _legend(scene: Scene) -> tuple[list[str], float]:
     """Return the legend of queues and markers, and the vertical position of the large panel."""
-    flag_colours = {}
+    marker_colours = {}
     if any(timeline.reservations for timeline in scene.timelines):
-        flag_colours["nodes reserved"] = RESERVED
+        marker_colours["nodes reserved"] = RESERVED
     if any(timeline.evictions for timeline in scene.timelines):
-        flag_colours["evicted for others"] = EVICTED
+        marker_colours["evicted for others"] = EVICTED
     parts: list[str] = []
     x, offset = _MARGIN, 0.0
-    for name, colour in {**scene.colours, **flag_colours}.items():
+    for name, colour in {**scene.colours, **marker_colours}.items():
         width = 17 + len(name) * _LEGEND_LETTER_WIDTH
         if x > _MARGIN and x + width > WIDTH:
             x, offset = _MARGIN, offset + _LINE_HEIGHT
@@ -113,9 +115,9 @@ def _row_shapes(scene: Scene, top: float) -> Iterator[str]:
     panel = Panel(scene.begin, scene.end, _LEFT_OF_ROWS, top, height, 1.0)
     yield from panel.frame("each gang: grey while it waits, its queue's colour while it runs")
     yield from panel.time_axis(top)
-    top_of = {timeline.key: top + index * ROW for index, timeline in enumerate(scene.timelines)}
+    top_by_key = {timeline.key: top + index * ROW for index, timeline in enumerate(scene.timelines)}
     for timeline in scene.timelines:
-        y, name = top_of[timeline.key], timeline.name.removeprefix("default/")
+        y, name = top_by_key[timeline.key], timeline.name.removeprefix("default/")
         short = name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 1]}…"
         yield svg.text(panel.left - 6, y + 15, short, "", "end")
         if timeline.complete_at is not None:
@@ -123,13 +125,13 @@ def _row_shapes(scene: Scene, top: float) -> Iterator[str]:
             x = panel.x(timeline.complete_at)
             yield svg.box(x, y + 9, panel.x(wait_end) - x, 4, "wait", tooltip(timeline))
     for bar in scene.bars:
-        y, x = top_of[bar.timeline.key], panel.x(bar.start)
+        y, x = top_by_key[bar.timeline.key], panel.x(bar.start)
         width, label = panel.x(bar.end) - x, f"{bar.members} pod{'s' if bar.members > 1 else ''}"
         yield svg.box(x, y + 3, width, ROW - 6, scene.colour(bar.timeline), tooltip(bar.timeline))
         if width > len(label) * _LETTER_WIDTH + 8:
             yield svg.text(x + 5, y + 15, label, "inside")
     for timeline in scene.timelines:
-        yield from markers(panel, timeline, top_of[timeline.key] + 1, ROW - 2)
+        yield from markers(panel, timeline, top_by_key[timeline.key] + 1, ROW - 2)
 
 
 def _capacity_shapes(scene: Scene, top: float) -> Iterator[str]:
@@ -140,20 +142,20 @@ def _capacity_shapes(scene: Scene, top: float) -> Iterator[str]:
     heading = f"{scene.resource} of the cluster"
     if len(scene.bars) <= _MAX_BARS:
         yield from panel.frame(f"{heading}: each bar is a gang, as high as its usage")
-        yield from _packed(panel, scene)
+        yield from _packed_bars(panel, scene)
     else:
         yield from panel.frame(f"{heading}: usage of the gangs of each queue")
-        held = defaultdict[str, list[Change]](list)
+        changes = defaultdict[str, list[Change]](list)
         for bar in scene.bars:
-            held[bar.timeline.key] += [(bar.start, float(bar.amount)), (bar.end, -float(bar.amount))]
-        yield from areas(panel, scene, lambda timeline: held[timeline.key])
+            changes[bar.timeline.key] += [(bar.start, float(bar.amount)), (bar.end, -float(bar.amount))]
+        yield from areas(panel, scene, lambda timeline: changes[timeline.key])
     # All markers are in one strip, as one shape for each kind, because there may be many.
-    reserved = [span for timeline in scene.timelines for span in timeline.reservations]
-    evicted = {instant for timeline in scene.timelines for instant in timeline.evictions}
-    lengths = ((panel.x(begin), panel.x(end) - panel.x(begin)) for begin, end in reserved)
+    reserved_spans = [span for timeline in scene.timelines for span in timeline.reservations]
+    evictions = {instant for timeline in scene.timelines for instant in timeline.evictions}
+    reserved_boxes = ((panel.x(begin), panel.x(end) - panel.x(begin)) for begin, end in reserved_spans)
     strip = panel.bottom + 2
-    yield svg.boxes(RESERVED, ((x, strip, width, 5) for x, width in lengths))
-    yield svg.boxes(EVICTED, ((panel.x(instant) - 0.5, strip + 6, 1, 5) for instant in sorted(evicted)))
+    yield svg.boxes(RESERVED, ((x, strip, width, 5) for x, width in reserved_boxes))
+    yield svg.boxes(EVICTED, ((panel.x(instant) - 0.5, strip + 6, 1, 5) for instant in sorted(evictions)))
     yield from panel.scale(lambda amount: show(scene.resource, amount))
     yield from lower.frame("gangs that wait")
     yield from areas(lower, scene, _waiting_changes)
@@ -178,7 +180,7 @@ def markers(panel: Panel, timeline: GroupTimeline, top: float, height: float) ->
         yield svg.box(panel.x(instant) - 1.5, top, 3, height, EVICTED, title)
 
 
-def _packed(panel: Panel, scene: Scene) -> Iterator[str]:
+def _packed_bars(panel: Panel, scene: Scene) -> Iterator[str]:
     """Yield the packed bars. If there are many, they become one shape for each queue, without tooltips."""
     pieces = [*pack(scene.bars, scene.capacity)]
     if len(pieces) <= _MAX_TITLES:
@@ -255,22 +257,22 @@ Gap = tuple[int, int]  # lower and upper bound
 def pack(bars: Iterable[Bar], capacity: int) -> Iterator[Piece]:
     """Yield the pieces of all bars, packed into the capacity. Pieces never overlap."""
     gaps: list[Gap] = [(0, capacity)]
-    running: list[tuple[float, int, list[Gap]]] = []
-    order = count()
+    running_bars: list[tuple[float, int, list[Gap]]] = []
+    tie_breakers = count()
     for bar in sorted(bars, key=lambda bar: (bar.start, -bar.amount)):
-        while running and running[0][0] <= bar.start:
-            gaps = _joined(gaps + heappop(running)[-1])
-        filled, gaps = _take(gaps, bar.amount)
-        heappush(running, (bar.end, next(order), filled))
-        yield from (Piece(bar, low, high) for low, high in filled)
+        while running_bars and running_bars[0][0] <= bar.start:
+            gaps = _join(gaps + heappop(running_bars)[-1])
+        filled_gaps, gaps = _take(gaps, bar.amount)
+        heappush(running_bars, (bar.end, next(tie_breakers), filled_gaps))
+        yield from (Piece(bar, low, high) for low, high in filled_gaps)
 
 
 def _take(gaps: list[Gap], amount: int) -> tuple[list[Gap], list[Gap]]:
     """Fill `amount` of the gaps. Return the filled and the remaining gaps."""
-    sufficient = min((gap for gap in gaps if _height(gap) >= amount), key=_height, default=None)
-    order = [sufficient] if sufficient else sorted(gaps, key=_height, reverse=True)
+    sufficient_gap = min((gap for gap in gaps if _height(gap) >= amount), key=_height, default=None)
+    chosen_gaps = [sufficient_gap] if sufficient_gap else sorted(gaps, key=_height, reverse=True)
     filled: list[Gap] = []
-    for low, high in order:
+    for low, high in chosen_gaps:
         if amount > 0:
             filled.append((low, min(high, low + amount)))
             amount -= filled[-1][1] - low
@@ -283,7 +285,7 @@ def _height(gap: Gap) -> int:
     return gap[1] - gap[0]
 
 
-def _joined(gaps: list[Gap]) -> list[Gap]:
+def _join(gaps: list[Gap]) -> list[Gap]:
     """Return the gaps in ascending order. Adjacent gaps become one gap."""
     joined: list[Gap] = []
     for low, high in sorted(gaps):

@@ -60,15 +60,15 @@ def make_queues(creation: Creation) -> tuple[Mapping[str, str], list[str]]:
         The queue of each namespace, and notes about faults of quotas. Only faulty parts are left out.
     """
     plan = plan_of_quotas(creation.objects)
-    planned = plan.queues.values()
+    planned_queues = plan.queues.values()
     names = {obj["metadata"]["name"] for obj, _ in creation.objects if obj["kind"] == kinds.QUEUES.name}
     notes = [f"{fault.source}: {fault}" for fault in plan.faults]
-    existing = (queue for queue in planned if queue.name in names)
-    notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing]
-    created = {ROOT_QUEUE}  # parents come first; queues without a created parent are left out
-    for queue in planned:
-        if not queue.is_unreadable and queue.name not in names and queue.parent in created:
-            created.add(queue.name)
+    existing_queues = (queue for queue in planned_queues if queue.name in names)
+    notes += [f"{queue.source}: queue {queue.name!r} exists, and stays as it is" for queue in existing_queues]
+    created_names = {ROOT_QUEUE}  # parents come first; queues without a created parent are left out
+    for queue in planned_queues:
+        if not queue.is_unreadable and queue.name not in names and queue.parent in created_names:
+            created_names.add(queue.name)
             kind = {"apiVersion": kinds.QUEUES.api_version, "kind": kinds.QUEUES.name}
             meta = {"name": queue.name, "annotations": annotations_of(queue)}
             creation.add({**kind, "metadata": meta, "spec": spec_of(queue)}, str(queue.source))
@@ -80,8 +80,8 @@ def waiting_jobs(
 ) -> Iterator[tuple[Json, GroupKey, tuple[RuntimeName, Json] | None]]:
     """Yield the suspended jobs that Muster manages by default, each with its group and its runtime.
 
-    Their PodGroups, and the pods of a full start, are created in the store. If the API server refuses an
-    object, this is a fault.
+    Their PodGroups are created in the store, and so are the pods of a full start. If the API server refuses
+    one of them, the refusal is a fault.
     """
     find = find_in_store(service.store)
     for obj, where in [*creation.objects]:
@@ -110,7 +110,7 @@ def waiting_jobs(
             creation.faults.append(f"{where}: its pods are not known: {fault}")
 
 
-def left_out_texts(creation: Creation) -> Iterator[str]:
+def omission_notes(creation: Creation) -> Iterator[str]:
     """Yield notes about later pods of controllers, which the simulation leaves out."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
@@ -139,7 +139,7 @@ class Accepted(NamedTuple):
     arrival: float | None  # arrival time; None if not stated
 
 
-def made_nodes(
+def make_nodes(
     count: int, cpu: str, memory: str, gpu: int = 0, devices: tuple[str, int] | None = None
 ) -> VirtualWorkload:
     """Return a workload of equal nodes. `devices` is a DeviceClass and its number of devices on each node."""
@@ -147,7 +147,7 @@ def made_nodes(
     nodes = (Accepted(node(name, cpu, memory, gpu), None) for name in names)
     device_objects = devices_of(names, *devices) if devices else ()
     converted = tuple(msgspec.convert(obj, _DEVICE_TYPES[kind]) for kind, obj in device_objects)
-    return VirtualWorkload(nodes=_all(nodes, Node), devices=converted)
+    return VirtualWorkload(nodes=_typed(nodes, Node), devices=converted)
 
 
 def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None) -> VirtualWorkload:
@@ -162,10 +162,10 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
     creation.create(manifest for manifest in manifests.objects if manifest.kind is not kinds.RESOURCE_QUOTAS)
     entering, notes = make_queues(creation)
     queues = QueuesOfJobs(creation.objects, entering)
-    not_started = [*unmanaged_objects(creation.objects, queues)]
+    unmanaged = [*unmanaged_objects(creation.objects, queues)]
     jobs = [*waiting_jobs(creation, service, queues)]
     creation.create(manifest for manifest in manifests.objects if manifest.kind is kinds.RESOURCE_QUOTAS)
-    stored = _by_kind(creation)
+    stored = _group_by_kind(creation)
     if creation.faults:
         raise InvalidWorkload("\n".join(creation.faults))
     groups: dict[GroupKey, GroupArrival] = {}
@@ -181,20 +181,20 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         job_arrivals.append(JobArrival(job, groups.pop(key), tuple(members.pop(key, ())), runtime))
     owners = [kind for kind, row in WORKLOADS.items() if row.makes_groups]
     return VirtualWorkload(
-        nodes=_all(stored[_name(kinds.NODES)], Node),
-        flavors=_all(stored[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
-        topologies=_all(stored[_name(kinds.TOPOLOGIES)], ClusterTopology),
+        nodes=_typed(stored[_name(kinds.NODES)], Node),
+        flavors=_typed(stored[_name(kinds.RESOURCE_FLAVORS)], ResourceFlavor),
+        topologies=_typed(stored[_name(kinds.TOPOLOGIES)], ClusterTopology),
         devices=tuple(
-            device for kind, type_ in _DEVICE_TYPES.items() for device in _all(stored[_name(kind)], type_)
+            device for kind, type_ in _DEVICE_TYPES.items() for device in _typed(stored[_name(kind)], type_)
         ),
-        queues=_all(stored[_name(kinds.QUEUES)], Queue),
-        priority_classes=_all(stored[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
-        namespaces=_all(stored[_name(kinds.NAMESPACES)], Namespace),
+        queues=_typed(stored[_name(kinds.QUEUES)], Queue),
+        priority_classes=_typed(stored[_name(kinds.PRIORITY_CLASSES)], PriorityClass),
+        namespaces=_typed(stored[_name(kinds.NAMESPACES)], Namespace),
         quotas=tuple(with_usage(quota.object, ()) for quota in stored[_name(kinds.RESOURCE_QUOTAS)]),
-        local_queues=_all(stored[_name(kinds.LOCAL_QUEUES)], LocalQueue),
-        entering=tuple(entering.items()),
-        owners=_all((owner for kind in _OWNER_KINDS for owner in stored[kind]), Workload),
-        controllers=tuple((JobKind(*kind), job) for kind in owners for job in _all(stored[kind], AnyJob)),
+        local_queues=_typed(stored[_name(kinds.LOCAL_QUEUES)], LocalQueue),
+        quota_namespaces=tuple(entering.items()),
+        owners=_typed((owner for kind in _OWNER_KINDS for owner in stored[kind]), Workload),
+        controllers=tuple((JobKind(*kind), job) for kind in owners for job in _typed(stored[kind], AnyJob)),
         ancestors=tuple(
             (kind, msgspec.convert(owner.object["metadata"], Meta))
             for api_version, kind in WORKLOADS
@@ -203,12 +203,12 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         groups=tuple(groups.values()),
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(job_arrivals),
-        unmanaged_objects=tuple(not_started),
-        notes=(*manifests.notes, *notes, *(obj.record for obj in not_started), *left_out_texts(creation)),
+        unmanaged_objects=tuple(unmanaged),
+        notes=(*manifests.notes, *notes, *(obj.note for obj in unmanaged), *omission_notes(creation)),
     )
 
 
-def _by_kind(creation: Creation) -> defaultdict[KindName, list[Accepted]]:
+def _group_by_kind(creation: Creation) -> defaultdict[KindName, list[Accepted]]:
     """Return the created objects by kind, and record faults of unreadable times.
 
     The checkpoint annotation of an owner is copied to pods without a PodGroup, since Muster reads it there.
@@ -249,5 +249,5 @@ def _member(accepted: Accepted, groups: Mapping[GroupKey, GroupArrival], seconds
     return PodArrival(at, pod, ending.seconds, ending.fails) if ending else PodArrival(at, pod, None)
 
 
-def _all(accepted: Iterable[Accepted], kind: type[T]) -> tuple[T, ...]:
+def _typed(accepted: Iterable[Accepted], kind: type[T]) -> tuple[T, ...]:
     return tuple(msgspec.convert(created.object, kind) for created in accepted)

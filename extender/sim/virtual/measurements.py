@@ -42,12 +42,12 @@ class Fairness:
         self._seconds: defaultdict[int, float] = defaultdict(float)
 
     def add(self, queues: Mapping[str, QueueDecision], seconds: float) -> None:
-        siblings: dict[str, list[float]] = {}
+        shares_by_parent: dict[str, list[float]] = {}
         for queue in queues.values():
             requested = queue.requested.items()
             if queue.parent and any(amount > queue.allocated.get(name, 0) for name, amount in requested):
-                siblings.setdefault(queue.parent, []).append(queue.share)
-        for parent, shares in siblings.items():
+                shares_by_parent.setdefault(queue.parent, []).append(queue.share)
+        for parent, shares in shares_by_parent.items():
             if len(shares) > 1:
                 level, ancestor = 1, parent
                 while ancestor != ROOT_QUEUE and ancestor in queues:
@@ -86,7 +86,7 @@ class GroupTimeline(msgspec.Struct):
     reservations: list[tuple[float, float]] = msgspec.field(default_factory=list)  # starts and ends
 
     @property
-    def unstarted(self) -> int:
+    def unstarted_count(self) -> int:
         """Return the number of members that never ran or were evicted; at least 1 before the first start."""
         remaining = 0 if self.ended_at is not None else self.present_count - self.ran_count
         return max(remaining, 1) if self.started_at is None else remaining
@@ -117,14 +117,14 @@ class Measurements(Observer):
         self.timelines: dict[GroupKey, GroupTimeline] = {}
         self.sums: defaultdict[str, QueueIntegrals] = defaultdict(QueueIntegrals)
         self.fairness = Fairness()
-        self.busy = 0.0  # seconds in which groups had pods
+        self.busy_time = 0.0  # seconds in which groups had pods
         self.first_time: float | None = None
-        self.outsiders = 0
+        self.outsider_count = 0
         self.decisions = Decisions()
         self.known_queues = workload.queue_names
         self.known_groups = [arrival.key for arrival in workload.groups]
-        self._needed = _needed(workload)
-        self.members_of = Counter(key_of_group(member.pod) for member in workload.all_members)
+        self._needed_counts = _find_needed_counts(workload)
+        self.member_counts = Counter(key_of_group(member.pod) for member in workload.all_members)
         self._job_groups = {job.podgroup.key for job in workload.jobs}
         self._names: dict[GroupKey, str] = {}
         for pod in (member.pod for member in workload.all_members):
@@ -135,7 +135,7 @@ class Measurements(Observer):
         for group in workload.dumped.groups if workload.dumped else ():
             self._names[group.key] = group.display_name
         self._run_starts: dict[Uid, float] = {}
-        self._without_queue: list[GroupTimeline] = []  # groups whose queue is unknown
+        self._timelines_without_queue: list[GroupTimeline] = []  # groups whose queue is unknown
         self._reservation_starts: dict[GroupKey, float] = {}  # start of each current reservation
         self._present_groups = 0  # number of groups with pods that have not ended
         self._now = 0.0
@@ -153,7 +153,7 @@ class Measurements(Observer):
 
     def pod_created(self, pod: PodRecord, now: float) -> None:
         if not pod.group:
-            self.outsiders += 1
+            self.outsider_count += 1
             return
         if pod.group in self._job_groups:  # job_queued counts the pods of jobs
             return
@@ -170,7 +170,7 @@ class Measurements(Observer):
         if group not in self.timelines:
             name, needed = self.name_of(group), self._size_of(group)
             self.timelines[group] = GroupTimeline(group, name, needed)
-            self._without_queue.append(self.timelines[group])
+            self._timelines_without_queue.append(self.timelines[group])
         return self.timelines[group]
 
     def name_of(self, group: GroupKey) -> str:
@@ -222,11 +222,11 @@ class Measurements(Observer):
             self.timelines[key].reservations.append((self._reservation_starts.pop(key), now))
         for key in holders - self._reservation_starts.keys():
             self._reservation_starts[key] = now
-        for timeline in self._without_queue:
+        for timeline in self._timelines_without_queue:
             timeline.queue = decisions.groups[timeline.key].queue
-        self._without_queue.clear()
+        self._timelines_without_queue.clear()
 
-    def closed(self, end: float) -> None:
+    def close(self, end: float) -> None:
         """End the measurements. A group that has no pods yet counts as pending."""
         self._quiet_periods = [period for period in self._quiet_periods if period[0] <= end]
         self.pass_time(self._now)
@@ -240,13 +240,13 @@ class Measurements(Observer):
         For a group of a LeaderWorkerSet, this is the number of members of its set.
         """
         group_of_set = GroupKey(group.partition(".")[0])
-        return self._needed.get(group) or self._needed.get(group_of_set, 1)
+        return self._needed_counts.get(group) or self._needed_counts.get(group_of_set, 1)
 
     def pass_time(self, now: float) -> None:
         """Record that the last decisions were in force until now, the time of an event."""
         self._extend(now)
         for _, seconds, decisions in self._quiet_periods:
-            self.busy += seconds
+            self.busy_time += seconds
             for name, queue in decisions.queues.items():
                 self.sums[name].add(queue, seconds)
             self.fairness.add(decisions.queues, seconds)
@@ -263,8 +263,11 @@ class Measurements(Observer):
             self._quiet_periods.append((now, seconds, self.decisions))
 
 
-def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
-    """Return the minimum of each group: that of its PodGroup, or of the owner of its pods."""
+def _find_needed_counts(workload: VirtualWorkload) -> dict[GroupKey, int]:
+    """Return how many members each group needs to start.
+
+    Its PodGroup states this number, or the owner of its pods.
+    """
     gangs = {
         group_of_owner(owner.metadata.namespace, owner.metadata.uid): owner_record(owner).gang
         for owner in workload.owners

@@ -1,8 +1,8 @@
 """Report of a simulation: makespan, waits, utilisation and fairness, by queue."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, inf
 from statistics import mean, median
 from typing import Any
 
@@ -31,11 +31,11 @@ NOT_ASKED = "NotAsked"  # reason of objects that Muster is not asked to start
 FAILED_CREATE = "FailedCreate"  # reason of groups whose pods a quota refuses, as in Kubernetes' Event
 
 
-class Part(msgspec.Struct, frozen=True, rename="camel"):
+class ReportPart(msgspec.Struct, frozen=True, rename="camel"):
     """Base of all parts of the printed JSON."""
 
 
-class Waits(Part, frozen=True):
+class Waits(ReportPart, frozen=True):
     """Waits in seconds, from the time when the needed members existed until they ran."""
 
     mean: float
@@ -44,7 +44,7 @@ class Waits(Part, frozen=True):
     max: float
 
 
-class SizeReport(Part, frozen=True):
+class SizeReport(ReportPart, frozen=True):
     """Groups of similar size. `pods` is the range of their sizes."""
 
     pods: str
@@ -54,13 +54,13 @@ class SizeReport(Part, frozen=True):
     waits: Waits | None
 
 
-class GroupCounts(Part, frozen=True):
+class GroupCounts(ReportPart, frozen=True):
     groups: int
     started: int
     done: int
 
 
-class LevelReport(Part, frozen=True):
+class LevelReport(ReportPart, frozen=True):
     """Fairness of a level. Level 1 has the queues directly below root.
 
     `jain` is Jain's index of held/deserved among siblings with unmet requests, averaged over time.
@@ -70,7 +70,7 @@ class LevelReport(Part, frozen=True):
     jain: float
 
 
-class QueueReport(Part, frozen=True):
+class QueueReport(ReportPart, frozen=True):
     """Report of a queue.
 
     `allocated` and `deserved` are parts of the whole cluster, averaged over the time with work.
@@ -86,7 +86,7 @@ class QueueReport(Part, frozen=True):
     deserved: dict[str, float]
 
 
-class Unstarted(Part, frozen=True):
+class Unstarted(ReportPart, frozen=True):
     """Group that has not started, or not wholly, at the end of the simulation, with the reason.
 
     Attributes:
@@ -102,7 +102,7 @@ class Unstarted(Part, frozen=True):
     pods: int = 0
 
 
-class SimulationReport(Part, frozen=True):
+class SimulationReport(ReportPart, frozen=True):
     makespan: float
     nodes: int
     pods: int
@@ -140,61 +140,61 @@ def report(
         by_size[(max(timeline.present_count, 1).bit_length() - 1) // 2].append(timeline)
     top_usages = [sums.allocated for name, sums in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
     return SimulationReport(
-        makespan=_rounded(end - (measured.first_time or 0.0)),
+        makespan=_round(end - (measured.first_time or 0.0)),
         nodes=nodes,
         pods=sum(timeline.present_count for timeline in timelines),
         decisions=decisions,
-        outsiders=measured.outsiders,
-        **_counts(timelines),
-        one_by_one=GroupCounts(**_numbers([each for each in timelines if each.needed_count <= 1])),
-        utilisation=_parts(measured, *top_usages),
-        fairness=[LevelReport(depth, _rounded(mean)) for depth, mean in measured.fairness.means().items()],
+        outsiders=measured.outsider_count,
+        **_counts_and_waits(timelines),
+        one_by_one=GroupCounts(**_group_counts([each for each in timelines if each.needed_count <= 1])),
+        utilisation=_used_parts(measured, *top_usages),
+        fairness=[LevelReport(depth, _round(mean)) for depth, mean in measured.fairness.means().items()],
         evictions=sum(timeline.evictions.total() for timeline in timelines),
         reservations=sum(bool(timeline.reservations) for timeline in timelines),
         sizes=[  # classes of sizes, each four times as large as the class before
-            SizeReport(f"{4**size}-{4 ** (size + 1) - 1}", **_counts(by_size[size]))
+            SizeReport(f"{4**size}-{4 ** (size + 1) - 1}", **_counts_and_waits(by_size[size]))
             for size in sorted(by_size)
         ],
         queues=[
             QueueReport(
                 name=name,
                 weight=queues[name].weight,
-                **_counts(by_queue[name]),
-                allocated=_parts(measured, measured.sums[name].allocated),
-                deserved=_parts(measured, measured.sums[name].deserved),
+                **_counts_and_waits(by_queue[name]),
+                allocated=_used_parts(measured, measured.sums[name].allocated),
+                deserved=_used_parts(measured, measured.sums[name].deserved),
             )
             for name in sorted(queues.keys() & by_queue.keys())
         ],
         never_started=[
-            *_refused(measured, refused),
+            *_refused_groups(measured, refused),
             *(
-                _unstarted(measured, timeline)
+                _unstarted_group(measured, timeline)
                 for timeline in timelines
-                if timeline.unstarted and timeline.key not in groups_with_refusals
+                if timeline.unstarted_count and timeline.key not in groups_with_refusals
             ),
             *(Unstarted(job.title, "", NOT_ASKED, job.missing) for job in unmanaged_objects if job.suspended),
         ],
     )
 
 
-def _parts(measured: Measurements, *usages: Mapping[str, float]) -> dict[str, float]:
+def _used_parts(measured: Measurements, *usages: Mapping[str, float]) -> dict[str, float]:
     """Return the used part of the capacity for each resource that nodes have and groups request."""
     requested = {name for sums in measured.sums.values() for name in sums.allocated}
     return {
-        name: _rounded(sum(usage.get(name, 0.0) for usage in usages) / capacity / (measured.busy or math.inf))
+        name: _round(sum(usage.get(name, 0.0) for usage in usages) / capacity / (measured.busy_time or inf))
         for name, capacity in measured.capacity.items()
         if capacity and name in requested and name != PODS
     }
 
 
-def _counts(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
+def _counts_and_waits(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
     waits = sorted(timeline.wait for timeline in timelines if timeline.wait is not None)
-    p95 = waits[math.ceil(0.95 * len(waits)) - 1] if waits else 0.0
+    p95 = waits[ceil(0.95 * len(waits)) - 1] if waits else 0.0
     figures = (mean(waits), median(waits), p95, waits[-1]) if waits else ()
-    return _numbers(timelines) | {"waits": Waits(*map(_rounded, figures)) if figures else None}
+    return _group_counts(timelines) | {"waits": Waits(*map(_round, figures)) if figures else None}
 
 
-def _numbers(timelines: Sequence[GroupTimeline]) -> dict[str, int]:
+def _group_counts(timelines: Sequence[GroupTimeline]) -> dict[str, int]:
     return {
         "groups": len(timelines),
         "started": sum(timeline.started_at is not None for timeline in timelines),
@@ -202,12 +202,12 @@ def _numbers(timelines: Sequence[GroupTimeline]) -> dict[str, int]:
     }
 
 
-def _refused(measurements: Measurements, refused: Sequence[RefusedPod]) -> Iterator[Unstarted]:
+def _refused_groups(measurements: Measurements, refused: Sequence[RefusedPod]) -> Iterator[Unstarted]:
     """Yield the groups with pods that a quota refused."""
     count_by_group = Counter(key_of_group(pod.member.pod) for pod in refused)
     first_refusals = {key_of_group(pod.member.pod): pod for pod in reversed(refused)}
     for key, number in count_by_group.items():
-        name, total = measurements.name_of(key), measurements.members_of[key]
+        name, total = measurements.name_of(key), measurements.member_counts[key]
         timeline = measurements.timelines.get(key)
         pods = number if timeline is not None and timeline.started_at is not None else 0
         queue = timeline.queue if timeline is not None else ""
@@ -218,10 +218,10 @@ def _refused(measurements: Measurements, refused: Sequence[RefusedPod]) -> Itera
         yield Unstarted(name, queue, FAILED_CREATE, detail, pods=pods)
 
 
-def _unstarted(measurements: Measurements, timeline: GroupTimeline) -> Unstarted:
+def _unstarted_group(measurements: Measurements, timeline: GroupTimeline) -> Unstarted:
     """Return the entry of a group that has not started, with the reason of its last decision."""
     decision = measurements.decisions.groups.get(timeline.key)
-    pods = 0 if timeline.started_at is None else timeline.unstarted
+    pods = 0 if timeline.started_at is None else timeline.unstarted_count
     if decision is None or (decision.verdict is not Verdict.WAITING and not pods):
         return Unstarted(timeline.name, timeline.queue, "", "", pods=pods)
     hint = ""
@@ -235,7 +235,7 @@ def _unstarted(measurements: Measurements, timeline: GroupTimeline) -> Unstarted
     return Unstarted(timeline.name, timeline.queue, reason, decision.detail, hint, pods)
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return round(value, _DIGITS)
 
 
@@ -245,15 +245,15 @@ _MIN_NAME_WIDTH = 12
 Cells = tuple[object, ...]
 
 
-def fitting(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]:
-    """Return the lines of a table. Names are shortened to fit the width; numbers are not."""
+def fit_table(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[str]:
+    """Return the lines of a table that fits the width. For this, names are shortened, but numbers are not."""
     lines = columns(head, rows, right=len(head) - 1)
     excess = max(map(len, lines)) - width
     if not width or excess <= 0:
         return lines
     longest = max(len(str(row[0])) for row in rows)
-    capacity = max(longest - excess, _MIN_NAME_WIDTH)
-    shortened_rows = [(shortened(str(name), capacity, has_unicode=False), *rest) for name, *rest in rows]
+    max_name_width = max(longest - excess, _MIN_NAME_WIDTH)
+    shortened_rows = [(shortened(str(name), max_name_width, has_unicode=False), *rest) for name, *rest in rows]
     return columns(head, shortened_rows, right=len(head) - 1)
 
 
@@ -277,7 +277,7 @@ def comparison(first: SimulationReport, second: SimulationReport, width: int) ->
         rows.append((f"mean wait{label}", *(precise_duration(wait.mean) if wait else "-" for wait in pair)))
         rows.append((f"longest wait{label}", *(precise_duration(wait.max) if wait else "-" for wait in pair)))
     title = "against traverse only, without reservations and reclaim"
-    return ["", title, *fitting(("", "as given", "traverse"), rows, width)]
+    return ["", title, *fit_table(("", "as given", "traverse"), rows, width)]
 
 
 # ---- one report
@@ -315,43 +315,43 @@ def lines(report: SimulationReport, width: int = 0) -> Iterator[str]:
         yield f"evicted      {counted(report.evictions, 'pod')}, which came again"
     if report.reservations:
         yield f"reserved     nodes for {counted(report.reservations, 'group')}"
-    yield from _waits(report, width)
-    yield from _sizes(report, width)
-    yield from _shares(report, width)
+    yield from _wait_lines(report, width)
+    yield from _size_lines(report, width)
+    yield from _share_lines(report, width)
     if report.compared is not None:
         yield from comparison(report, report.compared, width)
     if report.never_started:
         yield ""
-        yield from _never_started(report)
+        yield from _unstarted_lines(report)
 
 
-def _waits(report: SimulationReport, width: int) -> list[str]:
+def _wait_lines(report: SimulationReport, width: int) -> list[str]:
     if not report.groups:
-        none_came = any(group.reason == FAILED_CREATE for group in report.never_started)
-        return [] if none_came else ["", "nothing in there is for Muster to start"]
+        were_refused = any(group.reason == FAILED_CREATE for group in report.never_started)
+        return [] if were_refused else ["", "nothing in there is for Muster to start"]
     head = ("queue", "weight", "groups", "started", "done", "mean", "median", "p95", "max")
-    rows = [_wait(queue.name, queue.weight, queue) for queue in report.queues]
+    rows = [_wait_cells(queue.name, queue.weight, queue) for queue in report.queues]
     if len(rows) > 1:
-        rows.append(_wait("all", "", report))
-    return ["", "time that groups waited", *fitting(head, rows, width)]
+        rows.append(_wait_cells("all", "", report))
+    return ["", "time that groups waited", *fit_table(head, rows, width)]
 
 
-def _wait(name: str, weight: int | str, counts: QueueReport | SizeReport | SimulationReport) -> Cells:
+def _wait_cells(name: str, weight: int | str, counts: QueueReport | SizeReport | SimulationReport) -> Cells:
     waits = counts.waits
     times = (waits.mean, waits.median, waits.p95, waits.max) if waits else ()
     durations = tuple(map(precise_duration, times)) or ("-",) * 4
     return (name, weight, f"{counts.groups:,}", f"{counts.started:,}", f"{counts.done:,}", *durations)
 
 
-def _sizes(report: SimulationReport, width: int) -> list[str]:
+def _size_lines(report: SimulationReport, width: int) -> list[str]:
     if len(report.sizes) < 2:
         return []
     head = ("pods", "groups", "started", "done", "mean", "median", "p95", "max")
-    rows = [(size.pods, *_wait("", "", size)[2:]) for size in report.sizes]
-    return ["", "time that groups waited, by size", *fitting(head, rows, width)]
+    rows = [(size.pods, *_wait_cells("", "", size)[2:]) for size in report.sizes]
+    return ["", "time that groups waited, by size", *fit_table(head, rows, width)]
 
 
-def _shares(report: SimulationReport, width: int) -> list[str]:
+def _share_lines(report: SimulationReport, width: int) -> list[str]:
     """Return a table of the queues' shares in the most used resource."""
     resource = max(report.utilisation, key=lambda name: report.utilisation[name], default="")
     if not resource:
@@ -362,10 +362,10 @@ def _shares(report: SimulationReport, width: int) -> list[str]:
         usage, deserved = queue.allocated[resource], queue.deserved[resource]
         ratio = f"{usage / deserved:.2f}" if deserved else "-"
         rows.append((queue.name, queue.weight, f"{usage:.1%}", f"{deserved:.1%}", ratio))
-    return ["", f"shares of {resource}, on average", *fitting(head, rows, width)]
+    return ["", f"shares of {resource}, on average", *fit_table(head, rows, width)]
 
 
-def _never_started(report: SimulationReport) -> Iterator[str]:
+def _unstarted_lines(report: SimulationReport) -> Iterator[str]:
     yield "never started:"
     for group in report.never_started[:_MAX_UNSTARTED]:
         reason = ": ".join(filter(None, (group.reason, group.detail))) or "no reason was given"

@@ -11,7 +11,7 @@ from extender.domain.model.resources import CPU
 from extender.domain.snapshot.snapshot import Limits, Snapshot
 from extender.files.manifests import load
 from extender.sim.virtual import trace
-from extender.sim.virtual.manifest_workload import from_manifests, made_nodes
+from extender.sim.virtual.manifest_workload import from_manifests, make_nodes
 from extender.sim.virtual.measurements import Measurements
 from extender.sim.virtual.report import SimulationReport, report
 from extender.sim.virtual.simulation import Simulation
@@ -42,13 +42,16 @@ class SimulationOptions(msgspec.Struct, frozen=True):
     run_seconds: float | None = None  # run time of pods that declare none; None means that they do not end
     state: Snapshot | None = None  # state of a dump from which the simulation continues
 
-    def made_nodes(self) -> VirtualWorkload:
-        """Return nodes as `muster run` makes them. A cluster for generated pods only has a suitable size."""
+    def make_nodes(self) -> VirtualWorkload:
+        """Return nodes as `muster run` makes them.
+
+        A workload of only generated pods gets larger and more nodes.
+        """
         node_count = self.synthetic // _PODS_PER_NODE + self.synthetic_jobs // _JOBS_PER_NODE
         is_synthetic = (self.synthetic or self.synthetic_jobs) and not self.files and not self.traces
         count, cpu, memory = (max(3, node_count), "32", "128Gi") if is_synthetic else (3, "4", "16Gi")
         amounts = (self.node_cpu or cpu, self.node_memory or memory, self.node_gpu)
-        return made_nodes(self.nodes or count, *amounts, self.node_devices)
+        return make_nodes(self.nodes or count, *amounts, self.node_devices)
 
 
 class Result(NamedTuple):
@@ -73,7 +76,7 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
             manifests = load(options.files, options.create_namespaces)
             result += from_manifests(manifests, options.seed, options.run_seconds)
         if not result.allocatable:
-            result += options.made_nodes()
+            result += options.make_nodes()
         rows = [row for path in options.traces for row in trace.read(path)]
         rows = [row if row.seconds is not None else row._replace(seconds=options.run_seconds) for row in rows]
         result = result.with_new(from_rows(rows, (), {}))
@@ -84,7 +87,7 @@ def workload(options: SimulationOptions) -> VirtualWorkload:
             result = result.with_new(VirtualWorkload(queues=tuple(trace.team_queues())))
             rows = trace.job_rows(options.synthetic_jobs, _capacity(result), options.seed)
             result = result.with_new(from_rows(rows, (), {}))
-        if not (result.pods or result.groups or result.unmanaged_objects):
+        if not (result.pod_count or result.groups or result.unmanaged_objects):
             raise InvalidWorkload("\n".join([*result.notes, "no pods in there: nothing to simulate"]))
         return result
 
@@ -119,11 +122,11 @@ def simulate(options: SimulationOptions) -> Result:
 def _run(virtual_workload: VirtualWorkload, limits: Limits, title: str) -> Result:
     measurements = Measurements(virtual_workload)
     simulation = _simulation(virtual_workload, limits, measurements)
-    with progress(title, total=virtual_workload.pods) as advance:
+    with progress(title, total=virtual_workload.pod_count) as advance:
         end = simulation.run(advance)
-    measurements.closed(end)
+    measurements.close(end)
     nodes = len(virtual_workload.allocatable)
-    unmanaged_objects, refused = virtual_workload.unmanaged_objects, simulation.refused
+    unmanaged_objects, refused = virtual_workload.unmanaged_objects, simulation.refused_pods
     simulation_report = report(measurements, nodes, simulation.cycles, end, unmanaged_objects, refused)
     return Result(simulation_report, measurements, end, virtual_workload.notes)
 

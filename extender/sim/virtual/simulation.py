@@ -89,7 +89,7 @@ class Simulation(VirtualCluster):
         self._members: dict[Uid, PodArrival] = {}  # pods that have not ended
         self._run_times: dict[GroupKey, float | None] = {}  # run times, by group of a dump
         self._running_uids: set[Uid] = set()
-        self.refused: list[RefusedPod] = []
+        self.refused_pods: list[RefusedPod] = []
         self._plans_retry = False
         self._remaining_counts = Counter(key_of_group(member.pod) for member in workload.members)
         self._ended_groups: list[GroupKey] = []  # groups whose pods have all ended
@@ -127,7 +127,7 @@ class Simulation(VirtualCluster):
         for objects, set_object in kinds:
             for obj in objects:
                 set_object(obj)
-        intake.set_quota_namespaces(dict(workload.entering))
+        intake.set_quota_namespaces(dict(workload.quota_namespaces))
         for kind_name, meta in workload.ancestors:
             intake.set_ancestor(kind_name, meta)
         for owner in workload.owners:
@@ -147,9 +147,9 @@ class Simulation(VirtualCluster):
             self._remaining_counts[group.key] = len(running) + len(waiting)
             for pod in (*running, *waiting):
                 self._observer.pod_created(pod, 0.0)
-            self._run_times[group.key] = dumped.seconds_left(group)
+            self._run_times[group.key] = dumped.remaining_seconds(group)
             self._start_running(running)
-            self._run_times[group.key] = dumped.seconds(group)
+            self._run_times[group.key] = dumped.total_seconds(group)
 
     @property
     def second(self) -> float:
@@ -255,22 +255,25 @@ class Simulation(VirtualCluster):
         return bool(unsuspended)
 
     def _suspend_refused_jobs(self) -> bool:
-        """Record refusals of pods, and suspend jobs that failed to start. Return whether there were any."""
+        """Record refusals of pods, and suspend jobs that failed to start.
+
+        Return whether a refusal was recorded or a job was suspended.
+        """
         has_changed = False
         for key, refused in self._refused_groups().items():
             step, _ = self._job_step(key)
             if step is JobStep.LOOK_UP_REFUSALS:
                 self.ledger.record_refusal(key, refused.reason)
             elif step is JobStep.GIVE_UP:
-                self.refused = [entry for entry in self.refused if key_of_group(entry.member.pod) != key]
+                self.refused_pods = [pod for pod in self.refused_pods if key_of_group(pod.member.pod) != key]
                 self._suspend(key)
-                self._retry_refused()  # no event is planned, because this has no lasting effect
+                self._retry_refused()  # at once: a planned event would count as progress
             has_changed |= step in (JobStep.LOOK_UP_REFUSALS, JobStep.GIVE_UP)
         return has_changed
 
     def _refused_groups(self) -> dict[GroupKey, RefusedPod]:
         """Return the first refused pod of each group."""
-        return {key_of_group(entry.member.pod): entry for entry in reversed(self.refused)}
+        return {key_of_group(entry.member.pod): entry for entry in reversed(self.refused_pods)}
 
     def requeue_at(self) -> float | None:
         job_times = (self._job_step(key)[1] for key in self._refused_groups())
@@ -292,16 +295,16 @@ class Simulation(VirtualCluster):
         self.ledger.intake.set_group(job.podgroup.group)
         self._update_job(job, job.waiting)
 
-    def _update_job(self, job: JobArrival, changed: AnyJob) -> None:
+    def _update_job(self, job: JobArrival, changed_job: AnyJob) -> None:
         """Update a job in the ledger, where it may also be an owner of pods."""
-        former = self.ledger.intake.set_job(job.kind, changed)
+        former = self.ledger.intake.set_job(job.kind, changed_job)
         if WORKLOADS[job.kind].makes_groups:
-            self.ledger.intake.set_controller(job.kind, changed, former)
+            self.ledger.intake.set_controller(job.kind, changed_job, former)
         else:
-            self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(changed), Workload))
+            self.ledger.intake.set_owner(msgspec.convert(msgspec.to_builtins(changed_job), Workload))
 
     def _release_complete_jobs(self, keys: Iterable[GroupKey]) -> None:
-        """Treat the group of a job as any other gang, as soon as all its pods run."""
+        """Drop the jobs whose pods all run. Their groups then count as any other gang."""
         for key in self._starting_jobs.keys() & set(keys):
             pods = self.ledger.registry.group(key).pods.values()
             existing = [pod for pod in pods if not pod.is_expected and pod.phase not in ENDED_PHASES]
@@ -321,7 +324,7 @@ class Simulation(VirtualCluster):
         """Create a pod. Return False if a quota refuses it. `again` means that it replaces an evicted pod."""
         new_pod = member.pod
         if reason := self._refusal(new_pod):
-            self.refused.append(RefusedPod(member, reason, again))
+            self.refused_pods.append(RefusedPod(member, reason, again))
             return False
         self._charge(new_pod, 1)
         self.ledger.pods.set(replace(new_pod, metadata=self._with_timestamp(new_pod.metadata)))
@@ -366,12 +369,12 @@ class Simulation(VirtualCluster):
         The controller of a group stops at the first pod that is refused again.
         """
         self._plans_retry = False
-        refused, self.refused = self.refused, []
+        refused, self.refused_pods = self.refused_pods, []
         stopped_groups = set[GroupKey]()
         for pod in refused:
             group = key_of_group(pod.member.pod)
             if group in stopped_groups:
-                self.refused.append(pod)
+                self.refused_pods.append(pod)
             elif not self._create_pod(pod.member, pod.is_replacement):
                 stopped_groups.add(group)
 
@@ -379,21 +382,21 @@ class Simulation(VirtualCluster):
         self._members.pop(pod.uid, None)
         self._running_uids.discard(pod.uid)
         self._observer.pod_ended(pod, self.second)
-        if self.refused and not self._plans_retry:  # plan one retry for all pods that end at this time
+        if self.refused_pods and not self._plans_retry:  # plan one retry for all pods that end at this time
             self._plans_retry = True
             self.plan(self.now, self._retry_refused)
 
     def _start_running(self, pods: Sequence[PodRecord]) -> None:
         """Record that pods run from now on, and plan their ends. Pods that end together share one event."""
-        same_ending: dict[tuple[float | None, bool], list[Uid]] = {}
+        uids_by_ending: dict[tuple[float | None, bool], list[Uid]] = {}
         for pod in pods:
             member = self._members.get(pod.uid)
             ending = (member.run_seconds, member.fails) if member else (self._run_times.get(pod.group), False)
-            same_ending.setdefault(ending, []).append(pod.uid)
+            uids_by_ending.setdefault(ending, []).append(pod.uid)
             self._running_uids.add(pod.uid)
             self._started_count += 1
             self._observer.pod_bound(pod, self.second)
-        for (runs, fails), uids in same_ending.items():
+        for (runs, fails), uids in uids_by_ending.items():
             if runs is not None or fails:  # other pods run until the end of the simulation
                 self.plan(self.now + (runs or 0.0), partial(self._end, uids, FAILED if fails else SUCCEEDED))
         self._release_complete_jobs({pod.group for pod in pods})
@@ -406,12 +409,13 @@ class Simulation(VirtualCluster):
             if (member := self._members.get(uid)) is not None:
                 self._charge(member.pod, -1)
                 self._charge(replace(member.pod, status=PodStatus(phase)), 1)
-            ended = replace(pod, phase=phase, running_since="")
-            self.ledger.pods.put(ended)
-            self._count_end(ended)
-            self._record_end(ended)
+            ended_pod = replace(pod, phase=phase, running_since="")
+            self.ledger.pods.put(ended_pod)
+            self._count_end(ended_pod)
+            self._record_end(ended_pod)
 
     def _count_end(self, pod: PodRecord) -> None:
+        """Count an ended pod of a group. A pod without a group is dropped."""
         if not pod.group:
             self.ledger.pods.drop(pod.uid)
             return

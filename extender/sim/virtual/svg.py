@@ -29,7 +29,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, title: str =
 
 
 def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:
-    """Return many boxes as one path, with a fifth of the characters of separate boxes."""
+    """Return many boxes as one path. The path needs a fifth of the characters that separate boxes need."""
     path = "".join(
         f"M{x:.1f} {y:.1f}h{max(width, 0.3):.2f}v{max(height, 0.1):.2f}h-{max(width, 0.3):.2f}z"
         for x, y, width, height in places
@@ -81,6 +81,8 @@ _MAX_TICKS = 10
 
 
 class Panel(NamedTuple):
+    """Rectangle of the chart, with time from left to right and an amount from bottom to top."""
+
     begin: float
     end: float
     left: float

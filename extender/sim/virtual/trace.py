@@ -163,14 +163,14 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
 def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
     """Return the workload of rows.
 
-    Further queues are created if rows name them, with `weights` or weight 1. Members are numbered across
-    the rows of their group; members of one row share their spec and annotations.
+    Each queue that the rows name exists in `queues`, or is created with its weight in `weights`, else weight
+    1. The members of a group are numbered. Members of one row share their spec and annotations.
     """
     groups = defaultdict[str, list[Row]](list)
     for row in rows:
         groups[f"{row.namespace}/{row.group}"].append(row)
     arrivals: list[GroupArrival] = []
-    pending = PodStatus("Pending")
+    pending_status = PodStatus("Pending")
     members: list[PodArrival] = []
     for key, group_rows in groups.items():
         at, first, numbers = min(row.arrival for row in group_rows), group_rows[0], count()
@@ -187,11 +187,11 @@ def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str
             for number in islice(numbers, row.members):
                 name, uid = f"{row.group}-{number}", f"{key}-{number}"
                 pod_meta = Meta(name, row.namespace, uid, annotations=annotations, owner_references=owners)
-                members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending), row.seconds))
-    existing = {queue.metadata.name for queue in queues}
-    missing = [name for name in dict.fromkeys(row.queue for row in rows) if name not in existing]
+                members.append(PodArrival(row.arrival, Pod(pod_meta, pod_spec, pending_status), row.seconds))
+    existing_names = {queue.metadata.name for queue in queues}
+    missing_names = [name for name in dict.fromkeys(row.queue for row in rows) if name not in existing_names]
     return VirtualWorkload(
-        queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in missing),
+        queues=tuple(Queue(Meta(name), QueueSpec(weights.get(name, 1))) for name in missing_names),
         groups=tuple(arrivals),
         members=tuple(members),
     )
@@ -233,13 +233,16 @@ def gang_rows(pods: int, capacity: ClusterSize, seed: int) -> list[Row]:
         queue = rng.choice(list(WEIGHTS))
         rows.append(Row(0.0, f"gang-{len(rows)}", size, size, float(round(seconds)), requests, queue))
         remaining -= size
-    return _arriving(rows, capacity, load=1.25, step=1.0, rng=rng)
+    return _spread_arrivals(rows, capacity, load=1.25, step=1.0, rng=rng)
 
 
-def _arriving(
+def _spread_arrivals(
     rows: list[Row], capacity: ClusterSize, load: float, step: float, rng: random.Random
 ) -> list[Row]:
-    """Return rows that arrive at multiples of `step` seconds, with `load` times the work of `capacity`."""
+    """Return the rows with arrivals at multiples of `step` seconds.
+
+    Until the last arrival, the cluster could do the work of all rows divided by `load`.
+    """
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     span = work / capacity.total / load
     arrivals = sorted(rng.uniform(0, span) // step * step for _ in rows)
@@ -279,4 +282,4 @@ def job_rows(jobs: int, capacity: ClusterSize, seed: int) -> list[Row]:
         declared = None if factor is None else seconds * factor
         row = Row(0.0, f"job-{number}", size, size, seconds, requests, queue)
         rows.append(row._replace(priority=priority, declared=declared))
-    return _arriving(rows, capacity, load=1.1, step=_STEP, rng=rng)
+    return _spread_arrivals(rows, capacity, load=1.1, step=_STEP, rng=rng)

@@ -59,7 +59,7 @@ class JobArrival(NamedTuple):
 
     Attributes:
         pods: The job's pods after a full start.
-        runtime: The runtime with its templates, if the job has none itself.
+        runtime: The runtime with its templates, if the job has no templates itself.
     """
 
     object: Json
@@ -112,15 +112,15 @@ class DumpedState(NamedTuple):
         }
         return self._replace(snapshot=replace(self.snapshot, queues=queues))
 
-    def seconds(self, group: GroupInfo) -> float | None:
+    def total_seconds(self, group: GroupInfo) -> float | None:
         """Return the whole run time of a pod of a group; None if it has no end."""
         return self.run_seconds if group.spec.run_time is None else group.spec.run_time
 
-    def seconds_left(self, group: GroupInfo) -> float | None:
+    def remaining_seconds(self, group: GroupInfo) -> float | None:
         """Return the remaining run time of the running pods of a group; None if they have no end."""
         declared = group.spec.run_time
         if declared is None or not group.running_since:
-            return self.seconds(group)
+            return self.total_seconds(group)
         return max(declared - (self.snapshot.now - self.snapshot.instant(group.running_since)), 1.0)
 
 
@@ -129,8 +129,9 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
 
     Attributes:
         quotas: ResourceQuotas without their usage.
-        entering: Pairs of a namespace and the queue of its quota.
-        owners, controllers: The controllers of pods, including jobs.
+        quota_namespaces: Pairs of a namespace and the queue that its quota makes.
+        owners: ReplicaSets and StatefulSets, which own pods.
+        controllers: Objects of other kinds for which Muster makes a group, each with its kind.
         ancestors: Direct and indirect owners of pods, each with its kind.
         unmanaged_objects: Objects that Muster is not asked to start.
         notes: Notes about the files, for users.
@@ -145,7 +146,7 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
     namespaces: tuple[Namespace, ...] = ()
     quotas: tuple[Json, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
-    entering: tuple[tuple[str, str], ...] = ()
+    quota_namespaces: tuple[tuple[str, str], ...] = ()
     owners: tuple[Workload, ...] = ()
     controllers: tuple[tuple[JobKind, AnyJob], ...] = ()
     ancestors: tuple[tuple[str, Meta], ...] = ()
@@ -181,11 +182,11 @@ class VirtualWorkload(msgspec.Struct, frozen=True):
         If two queues have the same name, the queue of this workload stays.
         """
         names = self.queue_names
-        new = tuple(queue for queue in other.queues if queue.metadata.name not in names)
-        return self + replace(other, queues=new)
+        new_queues = tuple(queue for queue in other.queues if queue.metadata.name not in names)
+        return self + replace(other, queues=new_queues)
 
     @property
-    def pods(self) -> int:
+    def pod_count(self) -> int:
         """Return the number of pods, including pods that jobs create later."""
         dumped = self.dumped
         groups = dumped.groups if dumped else ()
@@ -215,6 +216,6 @@ def key_of_group(pod: Pod) -> GroupKey:
 def stamp(second: float) -> str:
     """Return the timestamp of a second of the simulation, or the last possible timestamp.
 
-    Only without a dump.
+    A simulation of a dump begins at the time of the dump, and cannot use this function.
     """
     return (BEGIN + timedelta(seconds=min(second, _MAX_SECONDS))).strftime("%Y-%m-%dT%H:%M:%SZ")

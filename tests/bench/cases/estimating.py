@@ -18,7 +18,7 @@ from extender.domain.model.reasons import Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row as Arrival
 from extender.sim.virtual.trace import from_rows
@@ -39,7 +39,7 @@ _JOBS_PER_ESTIMATE = 4.0  # number of jobs for each estimate, since many jobs st
 
 def estimate_case(bench: Bench) -> Iterator[Row]:
     """Yield one row with the accuracy and the cost of the estimates."""
-    nodes = made_nodes(_NODES, str(_CPUS), "256Gi", 0)
+    nodes = make_nodes(_NODES, str(_CPUS), "256Gi", 0)
     jobs = from_rows(arrivals(round(_JOBS_PER_ESTIMATE * bench.sizes.pods), seed=1), (), _QUEUES)
     review = Review()
     # Evictions are off, because the lost work would overload such a small cluster.

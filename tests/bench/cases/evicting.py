@@ -141,7 +141,7 @@ def _simulated_row(run: _Run) -> dict[str, float]:
     measurements = Cost(trace)
     simulation = Simulation(trace.workload, policy.limits, frozenset({"muster"}), measurements)
     end = simulation.run()
-    measurements.closed(end)
+    measurements.close(end)
     return measures(trace, measurements, end)
 
 

@@ -21,7 +21,7 @@ from extender.api.objects.base import Meta
 from extender.api.objects.queues import Queue, QueueSpec
 from extender.domain.model.records import GroupKey, PodRecord, Uid
 from extender.domain.snapshot.snapshot import Limits
-from extender.sim.virtual.manifest_workload import made_nodes
+from extender.sim.virtual.manifest_workload import make_nodes
 from extender.sim.virtual.simulation import Observer, Simulation
 from extender.sim.virtual.trace import Row as Job
 from extender.sim.virtual.trace import from_rows
@@ -156,7 +156,7 @@ def _run(cluster: WeightedCluster, jobs: Sequence[Job]) -> NodeTime:
         Queue(Meta(name, uid=name, creation_timestamp=stamp(age - 1000.0)), QueueSpec(weight))
         for age, (name, weight) in enumerate(zip(_names(cluster), cluster.weights, strict=True))
     )
-    workload = made_nodes(cluster.nodes, "4", "16Gi") + VirtualWorkload(queues=queues)
+    workload = make_nodes(cluster.nodes, "4", "16Gi") + VirtualWorkload(queues=queues)
     workload = workload + from_rows(list(jobs), queues, {})
     measurements = NodeTime({GroupKey(f"default/{job.group}"): job.queue for job in jobs})
     Simulation(workload, Limits(), frozenset({"muster"}), measurements).run()
