@@ -253,7 +253,9 @@ def fit_table(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[st
         return lines
     longest = max(len(str(row[0])) for row in rows)
     max_name_width = max(longest - excess, _MIN_NAME_WIDTH)
-    shortened_rows = [(shortened(str(name), max_name_width, has_unicode=False), *rest) for name, *rest in rows]
+    shortened_rows = [
+        (shortened(str(name), max_name_width, has_unicode=False), *rest) for name, *rest in rows
+    ]
     return columns(head, shortened_rows, right=len(head) - 1)
 
 
