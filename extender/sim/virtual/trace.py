@@ -241,7 +241,7 @@ def _spread_arrivals(
 ) -> list[Row]:
     """Return the rows with arrivals at multiples of `step` seconds.
 
-    Until the last arrival, the cluster could do the work of all rows divided by `load`.
+    The arrivals span a time in which the cluster could do only the work of the rows divided by `load`.
     """
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     span = work / capacity.total / load
