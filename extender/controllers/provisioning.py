@@ -357,10 +357,10 @@ def _shape_text(shape: Shape) -> str:
 
 def failure(conditions: list[Condition] | None) -> str:
     """Return a message why the autoscaler has given up a request; empty if the request has not failed."""
-    failed = condition(conditions, _FAILED_CONDITION)
-    if failed is None or failed.status != "True":
+    failed_condition = condition(conditions, _FAILED_CONDITION)
+    if failed_condition is None or failed_condition.status != "True":
         return ""
-    return (failed.message or failed.reason or _FAILED_CONDITION)[:_MAX_MESSAGE_LENGTH]
+    return (failed_condition.message or failed_condition.reason or _FAILED_CONDITION)[:_MAX_MESSAGE_LENGTH]
 
 
 def is_spent(conditions: list[Condition] | None) -> bool:

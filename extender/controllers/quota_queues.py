@@ -139,7 +139,7 @@ class QuotaQueuesController(RecordingController[str]):
 
     def prepare(self) -> None:
         self._own_queues: set[str] = set()  # names of queues that are made from a quota
-        self._dirty_queues: set[str] = set()
+        self._dirty_queues: set[str] = set()  # names of changed queues that are not reviewed yet
         self._refusals: dict[str, QuotaFault] = {}  # refused writes, by queue
         self._change_times: dict[str, float] = {}  # time of the last correction, by queue
         self.on_stopped_leading()

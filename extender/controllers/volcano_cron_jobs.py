@@ -53,7 +53,7 @@ class VolcanoCronJobsController(RecordingController[Uid]):
         self._crons: dict[Uid, CronJob] = {}
         self._jobs: dict[Uid, dict[Uid, VolcanoJob]] = {}  # Jobs by UID of their CronJob
         self._cron_by_job: dict[Uid, Uid] = {}  # CronJobs of the Jobs, by UID of the Job
-        self._busy_crons: set[Uid] = set()
+        self._busy_crons: set[Uid] = set()  # CronJobs with a write in progress
         self._reported_faults: dict[Uid, str] = {}  # reported faults of each CronJob, as a text
         self._has_listed_all = False  # whether all have been due since this replica began to run them
 

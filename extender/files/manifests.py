@@ -84,7 +84,7 @@ _LEFT_OUT_REASONS = {
 }
 
 
-def left_out_record(document: Document) -> str:
+def omission_text(document: Document) -> str:
     """Return a message why a document is left out."""
     api_version, kind = _kind_name(document.object)
     line = document.where(value_of(document.node, "kind"))
@@ -202,7 +202,7 @@ def _manifest(document: Document, faults: list[str], notes: list[str]) -> Iterat
     if form is not None:
         own_faults = list(find_faults(document, form))
     elif not own_faults:
-        notes.append(left_out_record(document))
+        notes.append(omission_text(document))
     faults.extend(own_faults)
     if form is None or own_faults:
         return

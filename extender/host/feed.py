@@ -41,7 +41,7 @@ _START_TIMEOUT = 10.0  # seconds that the start waits for the watches of served 
 _CHECK_PERIOD = 0.02  # seconds between two checks whether pods can be read
 _STOP_TIMEOUT = 1.0  # seconds in which all watches together have to end
 _MAX_SILENT_SECONDS = 180.0  # seconds without an event after which /readyz fails; bookmarks come every minute
-_MAX_REFUSED_SECONDS = 60.0  # refused credentials for so long fail /readyz, as watches last minutes
+_MAX_REFUSED_SECONDS = 60.0  # a longer refusal of credentials makes /readyz fail; watches last minutes
 
 
 def owner_kinds() -> dict[resources.Resource, str]:
@@ -69,8 +69,8 @@ class OptionalWatches:
     def add(self, watch: Reflector[Any], verb: str = "") -> None:
         """Add a watch before the start.
 
-        `verb` is a right that a component of the manifests grants. The watch starts only if Muster has this
-        right. An empty `verb` means that no further right is needed.
+        The watch starts only if Muster has the right to `verb` the resource. A component of the manifests
+        grants this right. An empty `verb` means that no further right is needed.
         """
         self._verb_by_watch[watch] = verb
         self.missing_watches.append(watch)

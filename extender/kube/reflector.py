@@ -63,7 +63,7 @@ class Sink(Protocol[T_contra]):
 
 
 class Inventory(Generic[T]):
-    """Inventory of the objects that a sink has, so that the sink gets only the differences after a gap.
+    """Inventory of the objects that a sink has. After an interruption, the sink gets only the differences.
 
     The inventory keeps a UID and a version for each object; 50,000 pods cost a few MB. It continues after
     undecodable objects and after exceptions of the sink.

@@ -81,7 +81,7 @@ class Upstream:
         self._route = _route(endpoint)
         self._is_gone = False  # whether the last attempt to connect failed
         self._sessions = {class_: _session(class_, limit) for class_, limit in _CONNECTION_COUNTS.items()}
-        self._short = RequestConnections(endpoint, _SHORT_CONNECTION_COUNT)
+        self._connections = RequestConnections(endpoint, _SHORT_CONNECTION_COUNT)
         self._progress_counts = Counter[RequestClass]()
         self._event_answered_at = -math.inf  # time of the last answer to an Event
         self._refresh_task = asyncio.create_task(self._stay_current())
@@ -92,7 +92,7 @@ class Upstream:
             await self._refresh_task
         for session in self._sessions.values():
             await session.close()
-        await self._short.close()
+        await self._connections.close()
 
     @asynccontextmanager
     async def open(
@@ -138,7 +138,7 @@ class Upstream:
             head = f"{target.method} {endpoint.prefix}{target.url} HTTP/1.1\r\nHost: {endpoint.netloc}\r\n"
             if authorization:
                 head += f"Authorization: {authorization}\r\n"
-            return await self._short.send(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
+            return await self._connections.send(b"%b%b\r\n%b" % (head.encode(), request.fields, request.body))
 
         with self._counting(RequestClass.REPORTING):
             reply = await self._send(target, send)
@@ -194,7 +194,7 @@ class Upstream:
         """Reload rotated credentials; return whether the token has changed."""
         has_changed = await asyncio.to_thread(self._endpoint.renew, refused_header)
         self._reroute()
-        self._short.drop_idle()
+        self._connections.drop_idle()
         return has_changed
 
     def _reroute(self) -> None:
@@ -206,7 +206,7 @@ class Upstream:
         """Keep the token current in the background, because reading it may run a program."""
         while True:
             await asyncio.sleep(_REFRESH_PERIOD)
-            self._short.close_expired()
+            self._connections.close_expired()
             await asyncio.to_thread(lambda: self._endpoint.authorization)
 
 

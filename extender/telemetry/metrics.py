@@ -136,7 +136,7 @@ _calls_of = cache(verb_calls.labels)
 
 
 @contextmanager
-def counted(verb: str) -> Iterator[Call]:
+def count_call(verb: str) -> Iterator[Call]:
     """Time and count a call of `verb`.
 
     The block may set the outcome of the call, and, by `record_refusal`, a reason.
@@ -156,7 +156,7 @@ def counted(verb: str) -> Iterator[Call]:
 
 
 @contextmanager
-def counted_review(path: str) -> Iterator[Call]:
+def count_review(path: str) -> Iterator[Call]:
     """Time and count an admission review."""
     call, started = Call(), perf_counter()
     try:

@@ -86,7 +86,7 @@ class App:
             raise NotFound(f"Allowed are {', '.join(self._verb_table)}")
         if method != "POST":
             raise MethodNotAllowed(["POST"])
-        with metrics.counted(verb.name) as call:
+        with metrics.count_call(verb.name) as call:
             try:
                 args = protocol.decode(body, verb.args_type)
                 with bound_context(pod=_pod_of(args)):

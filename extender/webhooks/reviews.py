@@ -76,7 +76,7 @@ class Reviewer:
             Malformed: The body is not an AdmissionReview.
             KeyError: The path is unknown.
         """
-        with metrics.counted_review(path) as call:
+        with metrics.count_review(path) as call:
             try:
                 review = decode_in_part(admission.review_decoder, body)
             except UNREADABLE as fault:

@@ -48,9 +48,9 @@ class ReportedGroup(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """Pod in the report. `pod_group` is the named group, which may not exist.
+    """Pod in the report. `pod_group` is the group that the pod names, which may not exist.
 
-    `reason` says why it has no node.
+    `reason` says why the pod has no node.
     """
 
     namespace: str

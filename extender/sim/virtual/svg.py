@@ -16,36 +16,36 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def text(x: float, y: float, content: str, kind: str = "", anchor: str = "") -> str:
-    style = (f' class="{kind}"' if kind else "") + (f' text-anchor="{anchor}"' if anchor else "")
+def text(x: float, y: float, content: str, css_class: str = "", anchor: str = "") -> str:
+    style = (f' class="{css_class}"' if css_class else "") + (f' text-anchor="{anchor}"' if anchor else "")
     return f'<text x="{number(x)}" y="{number(y)}"{style}>{escape(content)}</text>'
 
 
-def box(x: float, y: float, width: float, height: float, kind: str, title: str = "") -> str:
+def box(x: float, y: float, width: float, height: float, css_class: str, title: str = "") -> str:
     shape = f'x="{number(x)}" y="{number(y)}" width="{max(width, 0.3):.2f}" height="{max(height, 0.1):.2f}"'
     if title:
-        return f'<rect class="{kind}" {shape}><title>{escape(title)}</title></rect>'
-    return f'<rect class="{kind}" {shape}/>'
+        return f'<rect class="{css_class}" {shape}><title>{escape(title)}</title></rect>'
+    return f'<rect class="{css_class}" {shape}/>'
 
 
-def boxes(kind: str, places: Iterable[tuple[float, float, float, float]]) -> str:
+def boxes(css_class: str, places: Iterable[tuple[float, float, float, float]]) -> str:
     """Return many boxes as one path. The path needs a fifth of the characters that separate boxes need."""
     path = "".join(
         f"M{x:.1f} {y:.1f}h{max(width, 0.3):.2f}v{max(height, 0.1):.2f}h-{max(width, 0.3):.2f}z"
         for x, y, width, height in places
     )
-    return f'<path class="{kind}" d="{path}"/>'
+    return f'<path class="{css_class}" d="{path}"/>'
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    return f'<path class="{kind}" d="M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}"/>'
+def line(x1: float, y1: float, x2: float, y2: float, css_class: str) -> str:
+    return f'<path class="{css_class}" d="M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}"/>'
 
 
-def steps(kind: str, left: float, width: float, tops: Sequence[float], bottoms: Sequence[float]) -> str:
+def steps(css_class: str, left: float, width: float, tops: Sequence[float], bottoms: Sequence[float]) -> str:
     """Return the area between two step lines. All steps have the same width."""
     upper = "".join(f"V{top:.1f}h{width:.2f}" for top in tops)
     lower = "".join(f"V{bottom:.1f}h-{width:.2f}" for bottom in reversed(bottoms))
-    return f'<path class="{kind}" d="M{number(left)} {bottoms[0]:.1f}{upper}{lower}z"/>'
+    return f'<path class="{css_class}" d="M{number(left)} {bottoms[0]:.1f}{upper}{lower}z"/>'
 
 
 def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:

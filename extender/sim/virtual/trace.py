@@ -163,8 +163,9 @@ def _row(header: Sequence[str], cells: Sequence[str], faults: list[str]) -> Row 
 def from_rows(rows: Sequence[Row], queues: Iterable[Queue], weights: Mapping[str, int]) -> VirtualWorkload:
     """Return the workload of rows.
 
-    Each queue that the rows name exists in `queues`, or is created with its weight in `weights`, else weight
-    1. The members of a group are numbered. Members of one row share their spec and annotations.
+    Each queue that the rows name exists in `queues`, or is created. The weight of a new queue is in
+    `weights`; else it is 1. The members of a group are numbered. Members of one row share their spec and
+    annotations.
     """
     groups = defaultdict[str, list[Row]](list)
     for row in rows:
@@ -241,7 +242,7 @@ def _spread_arrivals(
 ) -> list[Row]:
     """Return the rows with arrivals at multiples of `step` seconds.
 
-    Until the last arrival, the cluster could do the work of all rows divided by `load`.
+    The arrivals span a time in which the cluster could do only the work of the rows divided by `load`.
     """
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     span = work / capacity.total / load
