@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from extender.api.workloads.further import further_kinds
+from extender.api.workloads.further_kinds import further_kinds
 from extender.api.workloads.shape import Sign
 from extender.api.workloads.table import WORKLOADS
 

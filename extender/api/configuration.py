@@ -13,7 +13,7 @@ from extender.api import setting_kinds as allowed
 from extender.api.objects.cluster import QuotaKind
 from extender.api.setting_kinds import Address, Kind, LogicalResource, ObjectName
 from extender.api.units import as_duration, texts_by_name
-from extender.api.workloads.further import FurtherKind
+from extender.api.workloads.further_kinds import FurtherKind
 
 API_VERSION = "config.kube-muster.io/v1alpha1"
 KIND = "MusterConfiguration"

@@ -70,7 +70,7 @@ def complete_queue(context: click.Context, _: click.Parameter, incomplete: str) 
 
 def complete_group(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     """Complete a group's NAME, or the NAME or KIND/NAME of its owner."""
-    from extender.domain.explain.observed import ObservedGroup
+    from extender.domain.explain.observed_objects import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
     full_names = [group.display_name for group in _read(context, POD_GROUPS, ObservedGroup)]
@@ -81,7 +81,7 @@ def complete_group(context: click.Context, _: click.Parameter, incomplete: str) 
 def complete_job(context: click.Context, _: click.Parameter, incomplete: str) -> list["CompletionItem"]:
     """Complete NAME or KIND/NAME of a job that has a PodGroup."""
     from extender.cli.kinds import job_of
-    from extender.domain.explain.observed import ObservedGroup
+    from extender.domain.explain.observed_objects import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
     owners = [job_of(group.controller) for group in _read(context, POD_GROUPS, ObservedGroup)]

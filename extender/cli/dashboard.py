@@ -46,7 +46,7 @@ def dashboard(address: Address, opens_browser: bool, **flags: Any) -> None:
     from extender.dashboard.source import ClusterName
     from extender.kube.endpoint import cluster_name
     from extender.ports.connection import is_loopback
-    from extender.web.listen import listen
+    from extender.web.sockets import listen
 
     if not is_loopback(address.host):
         rule = "must be a loopback address, since its users have your rights"
@@ -90,7 +90,7 @@ def served(
     from extender.dashboard.source import UNNAMED
     from extender.dashboard.what_if_page import WhatIfBase, WhatIfTrials
     from extender.telemetry.logs import set_up
-    from extender.web.side import SideServer, pages
+    from extender.web.side_ports import SideServer, pages
 
     def read_now() -> WhatIfBase:
         live = LiveCluster(access)

@@ -16,7 +16,7 @@ from extender.cli.why.answers import explain_workload, find_group
 from extender.cli.why.diagnosis import blockers, explain_group, explain_queue, figures_of, summary_of, wait_of
 from extender.cli.why.evidence import Evidence, is_gated
 from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
-from extender.domain.explain.observed import ObservedGroup, ObservedQueue
+from extender.domain.explain.observed_objects import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import quantities
 from extender.domain.snapshot.job_start_and_suspension import min_resources

@@ -157,7 +157,7 @@ def _report_decision_errors(file: Path) -> Iterator[None]:
 
 
 def _show_what_if(file: Path, snapshot_dump: "Dump", terms: Sequence[str], output: str) -> None:
-    from extender.cli.supposed import paragraphs
+    from extender.cli.suppositions import paragraphs
     from extender.domain.explain.what_if import BadTerm, suppositions, what_if
 
     with _report_decision_errors(file):

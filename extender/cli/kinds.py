@@ -142,7 +142,7 @@ def config_option() -> click.Option:
 def _read_config(context: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
     if path is None:
         return
-    from extender.api.workloads.further import further_kinds
+    from extender.api.workloads.further_kinds import further_kinds
 
     try:
         setting = from_file(path).get("job_kinds")

@@ -25,7 +25,7 @@ from extender.cli.kinds import OwnerKind, Target, all_kinds, job_kinds, job_of, 
 from extender.cli.lookup import fetch_all
 from extender.cli.output import Json
 from extender.cli.why.evidence import SCHEDULERS, Evidence
-from extender.domain.explain.observed import ObservedGroup
+from extender.domain.explain.observed_objects import ObservedGroup
 from extender.domain.model.ownership import group_name, queue_named_by
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.shapes import Shapes

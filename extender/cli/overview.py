@@ -36,7 +36,7 @@ from extender.cli.why.diagnosis import explain_group
 from extender.cli.why.evidence import Evidence, pod_scheduled
 from extender.cli.why.rendering import remedies_of
 from extender.dashboard.source import LastHour
-from extender.domain.explain.observed import (
+from extender.domain.explain.observed_objects import (
     ObservedGroup,
     ObservedQueue,
     RequestSums,

@@ -13,7 +13,7 @@ from extender.cli.kinds import Target, config_option, parse_targets
 
 if TYPE_CHECKING:
     from extender.cli.why.evidence import Evidence
-    from extender.domain.explain.observed import ObservedGroup
+    from extender.domain.explain.observed_objects import ObservedGroup
 
 _TABLE_COLUMNS = ("NAMESPACE", "NAME", "QUEUE", "PHASE", "MIN", "POSITION", "REASON", "AGE")
 _WIDE_COLUMNS = (*_TABLE_COLUMNS, "ESTIMATE", "RUNNING", "SUCCEEDED", "FAILED", "PODGROUP", "MESSAGE")
@@ -60,7 +60,7 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
 
     from extender.cli.lookup import fetch_all
     from extender.cli.why.evidence import Evidence
-    from extender.domain.explain.observed import ObservedGroup
+    from extender.domain.explain.observed_objects import ObservedGroup
     from extender.kube.resources import POD_GROUPS
 
     if names and flags.all_namespaces:

@@ -16,7 +16,7 @@ from extender.cli.access import ClusterAccess, Flags, access_flags, open_access
 from extender.cli.queue_spec import Timeout
 
 if TYPE_CHECKING:
-    from extender.domain.explain.observed import ObservedQueue
+    from extender.domain.explain.observed_objects import ObservedQueue
 
 _HEADS = ("NAME", "STATE", "WEIGHT", "SHARE", "TOTAL", "PENDING", "INQUEUE", "RUNNING", "AGE")
 _AMOUNT_COLUMNS = ("ALLOCATED", "DESERVED", "CAPABILITY", "BORROWED", "RESERVED")
@@ -61,7 +61,7 @@ def _show(names: tuple[str, ...], output: str, flags: Flags) -> None:
     import msgspec
 
     from extender.cli.lookup import fetch_all
-    from extender.domain.explain.observed import ObservedQueue
+    from extender.domain.explain.observed_objects import ObservedQueue
     from extender.kube.resources import QUEUES
 
     with open_access(flags._replace(namespace="default")) as access:
@@ -161,7 +161,7 @@ def _close_message(access: ClusterAccess, name: str, state: str, dry_run: str) -
     """Return `closing` and the number of remaining groups, or `closed` if the queue is Closed already."""
     from extender.cli.lookup import fetch
     from extender.cli.queue_removal import contents_of
-    from extender.domain.explain.observed import ObservedQueue
+    from extender.domain.explain.observed_objects import ObservedQueue
     from extender.kube.resources import QUEUES
 
     if state == OPEN or dry_run != "none":

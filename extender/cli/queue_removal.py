@@ -15,7 +15,7 @@ from extender.cli.lookup import fetch
 from extender.cli.output import CLIENT, SERVER, echo, show_done
 from extender.cli.queue_spec import Timeout, update_spec
 from extender.cli.why.evidence import Evidence, is_ours
-from extender.domain.explain.observed import ObservedGroup, ObservedQueue
+from extender.domain.explain.observed_objects import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.kube.errors import Conflict, NotFound
 from extender.kube.resources import POD_GROUPS, QUEUES, Resource

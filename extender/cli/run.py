@@ -183,7 +183,7 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
         for remark in notes:
             click.echo(remark, err=True)
         is_repeatable = all(path.is_file() or path.is_dir() for path in paths)
-        listener = import_module("extender.web.listen").listen("--listen", listen)
+        listener = import_module("extender.web.sockets").listen("--listen", listen)
         half_life = options["usage_half_life"]
         serve_arguments = () if half_life is None else ("--usage-half-life", as_duration(half_life))
         frames = import_module("extender.sim.show.frames")
@@ -269,7 +269,7 @@ def _present(
 def _dashboard(cluster: "Embedded", head: list[str]) -> Iterator[None]:
     """Serve the dashboard. The head shows the address that logs in the next browser."""
     cli_access, served = import_module("extender.cli.access"), import_module("extender.cli.dashboard").served
-    listener = import_module("extender.web.listen").listen("--listen", Address("127.0.0.1", 0))
+    listener = import_module("extender.web.sockets").listen("--listen", Address("127.0.0.1", 0))
 
     def renew(url: str) -> None:
         head[-1] = f"Pages: {url}"

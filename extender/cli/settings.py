@@ -24,7 +24,7 @@ from extender.api.configuration import (
     contradictions,
 )
 from extender.api.units import name_hint
-from extender.api.workloads.further import further_kinds
+from extender.api.workloads.further_kinds import further_kinds
 
 CONFIG_VARIABLE = "MUSTER_CONFIG"
 _REQUIRED_FIELDS = {"apiVersion": API_VERSION, "kind": KIND}
@@ -123,7 +123,7 @@ def shown_default(setting: Setting) -> str:
 
 
 def _serve(config: Path | None, **flags: Any) -> None:
-    from extender.web.listen import open_ports
+    from extender.web.sockets import open_ports
 
     try:
         configuration = read_configuration(config, flags)

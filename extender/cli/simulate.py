@@ -151,6 +151,6 @@ def plan(files: tuple[Path, ...], output: str, **flags: Any) -> None:
     Exit status: 0 if all objects would start, as far as is known, 3 if one never would, 2 for invalid
     flags or files.
     """
-    module = import_module("extender.cli.supposed")
+    module = import_module("extender.cli.suppositions")
     if not module.show_plan(Flags(**flags), files, output):
         sys.exit(NEVER_STARTED)

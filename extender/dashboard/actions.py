@@ -23,7 +23,7 @@ from extender.api.summaries import GroupSummary, QueueSummary
 from extender.api.units import may_be_name, timestamp_at
 from extender.api.workloads.shape import Json, Kinds, WorkloadRow
 from extender.dashboard.source import RightsUnknown, Source, Viewer
-from extender.dashboard.words import address_parts
+from extender.dashboard.texts import address_parts
 from extender.domain.snapshot.jobs import JobChange, is_unsuspended_by_muster, resume_change, stop_change
 from extender.kube.errors import NotFound as Missing
 from extender.kube.resources import COMMANDS, POD_GROUPS, QUEUES, Resource, resource_of

@@ -29,7 +29,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from extender.api.summaries import VERSION
 from extender.api.workloads.shape import Kinds
 from extender.api.workloads.table import WORKLOADS
-from extender.dashboard import words
+from extender.dashboard import texts
 from extender.dashboard.actions import GROUP_PATHS, KINDS, actions
 from extender.dashboard.history_page import History, HistoryPage
 from extender.dashboard.job_pages import JobPages, missing_group
@@ -37,7 +37,7 @@ from extender.dashboard.node_pages import NodePages
 from extender.dashboard.queue_pages import QueuePages
 from extender.dashboard.rendering import HEADERS, OpenPages, Renderer
 from extender.dashboard.source import UNNAMED, ClusterName, RightsUnknown, Source, Viewer
-from extender.dashboard.visible import PARTS, VisibleOverviews
+from extender.dashboard.visible_overviews import PARTS, VisibleOverviews
 from extender.dashboard.what_if_page import WhatIfPage, WhatIfTrials
 from extender.kube.errors import ApiError, Refused, message_for_user
 from extender.kube.errors import Unauthorized as TokenRefused
@@ -89,7 +89,7 @@ def pages(
     If `history` or `trials` is None, the pages of history or of what-ifs do not exist.
     """
     blueprint = Blueprint("pages", __name__)
-    words.install(blueprint, clock)
+    texts.install(blueprint, clock)
     renderer = Renderer(VisibleOverviews(source), clock, open_pages)
     blueprint.app_context_processor(lambda: {"has_history": history is not None})
     what_ifs = WhatIfPage(renderer, trials)

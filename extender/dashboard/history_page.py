@@ -15,7 +15,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from extender.api.summaries import VERSION, Summary
 from extender.dashboard.rendering import Renderer, Screen
 from extender.dashboard.tables import Column, matching_rows, page
-from extender.dashboard.visible import PODGROUPS, Rights, VisibleOverview
+from extender.dashboard.visible_overviews import PODGROUPS, Rights, VisibleOverview
 from extender.domain.explain.history import By, Period, Report, ReportRow
 
 History = Callable[[Period], Report]

@@ -17,8 +17,8 @@ from extender.dashboard.actions import Button, buttons_on_group
 from extender.dashboard.bars import shortfall_bar
 from extender.dashboard.rendering import Renderer, Screen, address_with
 from extender.dashboard.tables import Column, matching_rows, page
-from extender.dashboard.visible import VisibleOverview
-from extender.dashboard.words import address_parts, shortened_name
+from extender.dashboard.texts import address_parts, shortened_name
+from extender.dashboard.visible_overviews import VisibleOverview
 
 _MAX_ROWS, _MAX_EVENTS = 50, 100  # rows of a page of jobs or pods; rows of a timeline
 _MERGE_SECONDS = 5  # seconds within which equal events are merged

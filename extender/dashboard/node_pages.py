@@ -22,7 +22,7 @@ from extender.dashboard.bars import AmountBar, capacity_bar, main_resource
 from extender.dashboard.job_pages import job_index
 from extender.dashboard.rendering import Renderer, Screen
 from extender.dashboard.tables import Column, matching_rows, page
-from extender.dashboard.visible import VisibleOverview
+from extender.dashboard.visible_overviews import VisibleOverview
 
 _MAX_ROWS = 50  # rows of a page
 _MAX_TILES = 600  # maximum of tiles on a page

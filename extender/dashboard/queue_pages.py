@@ -15,8 +15,8 @@ from extender.dashboard.job_pages import job_index, waited_since
 from extender.dashboard.rendering import Renderer, Screen
 from extender.dashboard.source import HOUR, STEP, LastHour
 from extender.dashboard.tables import Column, matching_rows, page
-from extender.dashboard.visible import VisibleOverview
-from extender.dashboard.words import shortened_name
+from extender.dashboard.texts import shortened_name
+from extender.dashboard.visible_overviews import VisibleOverview
 
 _MAX_ROWS, _MAX_NEXT, _MAX_CHILDREN = 40, 20, 100  # limits: rows, pending groups, child queues
 

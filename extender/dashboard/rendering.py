@@ -20,7 +20,7 @@ from markupsafe import Markup
 from werkzeug.wrappers import Response as BaseResponse
 
 from extender.dashboard.actions import Button
-from extender.dashboard.visible import VisibleOverview, VisibleOverviews
+from extender.dashboard.visible_overviews import VisibleOverview, VisibleOverviews
 
 _TICK_SECONDS = 15  # seconds for which a page is cached, because it shows ages
 _MODEL_SIZE, _MAX_BODY_BYTES, _MAX_DERIVED = 16 << 20, 16 << 20, 16  # of caches: bytes, bytes, entries

@@ -16,8 +16,8 @@ from extender.api.units import may_be_name
 from extender.dashboard.actions import Button, group_address
 from extender.dashboard.job_pages import find_details, job_index, missing_group
 from extender.dashboard.rendering import Renderer
-from extender.dashboard.visible import VisibleOverview
-from extender.dashboard.words import short_resource
+from extender.dashboard.texts import short_resource
+from extender.dashboard.visible_overviews import VisibleOverview
 from extender.domain.explain.what_if import BadTerm, WhatIf, future, suppositions, what_if
 from extender.domain.model.reasons import sentence
 from extender.domain.model.records import GroupKey

@@ -10,8 +10,8 @@ from pathlib import Path
 from extender.api.keys import AUTHORITY, CERTIFICATE, KEY
 from extender.kube.writers import Poller
 from extender.telemetry.logs import logger
-from extender.web.listen import Identity
-from extender.web.side import Check
+from extender.web.side_ports import Check
+from extender.web.sockets import Identity
 
 log = logger(__name__)
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from extender.api.configuration import Configuration
 from extender.api.summaries import DecisionSummary, LocalQueueSummary
-from extender.api.workloads.further import with_further
+from extender.api.workloads.further_kinds import with_further
 from extender.controllers.cycle import LoggedDecision
 from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.queue_status import local_queue_report
 from extender.dashboard.app import create_dashboard_app, limit_costs
-from extender.dashboard.decided import DecidedSource
 from extender.dashboard.history_page import History
+from extender.dashboard.overviews import DecidedSource
 from extender.dashboard.rendering import OpenPages
 from extender.dashboard.source import STEP, ClusterName
 from extender.dashboard.token_login import TokenLogin
@@ -31,8 +31,8 @@ from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
 from extender.kube.writers import Poller
 from extender.ports.connections import ConnectionLimits
-from extender.web.listen import Identity
-from extender.web.side import SideServer, pages
+from extender.web.side_ports import SideServer, pages
+from extender.web.sockets import Identity
 
 _LIMITS = ConnectionLimits(1024, max_body=32 * 1024, max_unread=16 * 1024 * 1024, max_per_address=768)
 _MAX_CHANGES = 200  # maximum of changed decisions on a page

@@ -17,7 +17,7 @@ from extender.controllers.estimates import Estimates
 from extender.controllers.history import History
 from extender.controllers.queue_status import local_queue_report, reclaims
 from extender.controllers.quota_queues import QuotaQueuesController
-from extender.dashboard.decided import DecidedSource
+from extender.dashboard.overviews import DecidedSource
 from extender.dashboard.what_if_page import WhatIfTrials
 from extender.domain.explain.dump import dump
 from extender.domain.explain.explain import WhyGroup, explain_group

@@ -15,7 +15,7 @@ import msgspec
 
 from extender import __version__
 from extender.api.configuration import Configuration, InvalidConfiguration
-from extender.api.workloads.further import with_further
+from extender.api.workloads.further_kinds import with_further
 from extender.api.workloads.shape import Kinds
 from extender.controllers.cycle import DecisionLoop
 from extender.controllers.history import History
@@ -44,10 +44,10 @@ from extender.verbs.barrier import LAST_TIMEOUT, Barrier
 from extender.verbs.posting import Binder, UnclearClaims
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.debug import View, create_debug_app
-from extender.web.listen import Ports
 from extender.web.server import App
 from extender.web.server import serve as serve_verbs
-from extender.web.side import Check, HealthApp, ReadyLine, SideServer, pages
+from extender.web.side_ports import Check, HealthApp, ReadyLine, SideServer, pages
+from extender.web.sockets import Ports
 
 if TYPE_CHECKING:  # modules of disabled parts are not loaded
     from extender.host.scheduler_proxy import SchedulerProxy

@@ -13,9 +13,15 @@ from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AdmissionApi
 from extender.kube.connection import Connection
 from extender.kube.writers import Poller
-from extender.web.listen import Identity
-from extender.web.side import Check, WebhookServer
-from extender.webhooks.latest import MAX_WAITING_REVIEWS, LatestQueues, LookUps, Sources, access_reviews
+from extender.web.side_ports import Check, WebhookServer
+from extender.web.sockets import Identity
+from extender.webhooks.newest_objects import (
+    MAX_WAITING_REVIEWS,
+    LatestQueues,
+    LookUps,
+    Sources,
+    access_reviews,
+)
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules
 

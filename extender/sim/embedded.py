@@ -28,7 +28,7 @@ from extender.apimachinery.store import Store
 from extender.domain.model.reasons import Reason, Verdict
 from extender.files.creation import Creation, sort_by_arrival
 from extender.files.manifests import InvalidManifests, Manifest
-from extender.files.unmanaged import QueuesOfJobs, UnmanagedObject, plan_of_quotas, unmanaged_objects
+from extender.files.unmanaged_objects import QueuesOfJobs, UnmanagedObject, plan_of_quotas, unmanaged_objects
 from extender.sim.apiserver.server import ApiServer
 from extender.sim.controllers.workloads import WorkloadControllers
 from extender.sim.kubelets import Kubelets, devices_of, node

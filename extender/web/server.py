@@ -45,7 +45,7 @@ from extender.ports.port import Pulse, ReadTlsContext, ServedPort
 from extender.telemetry import metrics
 from extender.telemetry.logs import bound_context, logger
 from extender.verbs.verbs import SchedulerVerbs
-from extender.web.listen import BACKLOG
+from extender.web.sockets import BACKLOG
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # enforced by the port
 SPARE_CONNECTIONS = 64  # for filter, prioritize and preempt while bind calls of the whole window are held

@@ -19,7 +19,7 @@ import msgspec
 
 from extender.api.setting_kinds import Address
 from extender.dashboard.app import create_dashboard_app, limit_costs
-from extender.dashboard.decided import DecidedSource
+from extender.dashboard.overviews import DecidedSource
 from extender.dashboard.rendering import OpenPages
 from extender.dashboard.token_login import TokenLogin
 from extender.domain.model.reasons import Verdict
@@ -27,8 +27,8 @@ from extender.domain.scheduling.decide import decide
 from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
 from extender.telemetry.logs import set_up
-from extender.web.listen import listen
-from extender.web.side import SideServer, pages
+from extender.web.side_ports import SideServer, pages
+from extender.web.sockets import listen
 from tests.domain import builders
 from tests.domain.world import World, gang
 from tests.kube.conftest import write_kubeconfig

@@ -12,11 +12,11 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from extender.api.setting_kinds import Address
 from extender.dashboard.app import Identify, create_dashboard_app
-from extender.dashboard.decided import DecidedSource
+from extender.dashboard.overviews import DecidedSource
 from extender.dashboard.source import UNNAMED, ClusterName
 from extender.dashboard.what_if_page import WhatIfTrials
-from extender.web.listen import listen
-from extender.web.side import SideServer, pages
+from extender.web.side_ports import SideServer, pages
+from extender.web.sockets import listen
 from tests.dashboard.sample import SampleSource, past
 from tests.dashboard.standins import SomeViewer
 from tests.kube.conftest import connection, server

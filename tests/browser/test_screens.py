@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from extender.api.summaries import Overview
 from extender.api.units import human_duration
-from extender.dashboard.decided import DecidedSource
+from extender.dashboard.overviews import DecidedSource
 from extender.dashboard.source import ClusterName
 from extender.dashboard.token_login import TokenLogin
 from extender.host.dashboard import what_if_source

@@ -7,8 +7,8 @@ import pytest
 
 from extender.api.setting_kinds import Address
 from extender.web.debug import View, create_debug_app
-from extender.web.listen import listen
-from extender.web.side import SideServer, pages
+from extender.web.side_ports import SideServer, pages
+from extender.web.sockets import listen
 from tests.cli.api_proxy import ApiProxy, in_front_of
 from tests.cli.cluster import Cluster
 

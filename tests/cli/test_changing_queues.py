@@ -13,7 +13,7 @@ from extender.api.keys import QUEUE
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import COMMANDS, DEPLOYMENTS, JOBS, POD_GROUPS, QUEUES, Json
 from extender.cli import queue_removal
-from extender.domain.explain.observed import ObservedQueue
+from extender.domain.explain.observed_objects import ObservedQueue
 from tests.cli.cluster import Cluster
 from tests.rows import each_of
 

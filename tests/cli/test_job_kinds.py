@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.api.configuration import Configuration, InvalidConfiguration, as_document
-from extender.api.workloads.further import further_kinds, with_further
+from extender.api.workloads.further_kinds import further_kinds, with_further
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from extender.api.workloads.shape import JobOutcome, Json, is_suspended, outcome_of
 from extender.api.workloads.table import WORKLOADS

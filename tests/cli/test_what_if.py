@@ -10,7 +10,7 @@ from extender.api.setting_kinds import Address
 from extender.apimachinery.kinds import DEPLOYMENTS, JOBS, PODS
 from extender.cli.access import Flags, open_access
 from extender.cli.dashboard import served
-from extender.web.listen import listen
+from extender.web.sockets import listen
 from tests.cli.cluster import Cluster
 from tests.cli.test_dashboard import browser
 from tests.pages.sample import add_sample

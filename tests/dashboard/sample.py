@@ -52,8 +52,8 @@ from extender.domain.explain.history import (
 )
 from extender.domain.model.reasons import Reason
 from extender.telemetry.logs import set_up
-from extender.web.listen import listen
-from extender.web.side import SideServer, pages
+from extender.web.side_ports import SideServer, pages
+from extender.web.sockets import listen
 from tests.dashboard.standins import SomeSource, SomeViewer
 
 GPU = "nvidia.com/gpu"

@@ -8,7 +8,7 @@ from werkzeug.test import Client, TestResponse
 
 from extender.api.keys import HOLD, QUEUE, START_TIMEOUTS, STARTED
 from extender.api.summaries import GroupSummary, Overview
-from extender.api.workloads.further import further_kinds, with_further
+from extender.api.workloads.further_kinds import further_kinds, with_further
 from extender.api.workloads.shape import Kinds
 from extender.api.workloads.table import WORKLOADS
 from extender.dashboard.app import create_dashboard_app, csrf_token

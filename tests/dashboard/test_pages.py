@@ -22,7 +22,7 @@ from extender.api.units import timestamp_at
 from extender.dashboard.app import create_dashboard_app
 from extender.dashboard.job_pages import JobIndex, merge_events
 from extender.dashboard.source import ClusterName
-from extender.dashboard.words import sentence
+from extender.dashboard.texts import sentence
 from extender.domain.explain.history import Period, Report
 from extender.domain.model.reasons import Reason
 from tests.clock import Clock

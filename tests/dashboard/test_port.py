@@ -15,7 +15,7 @@ from extender.dashboard.app import create_dashboard_app, csrf_token
 from extender.dashboard.rendering import AGAIN_HEADER, OpenPages
 from extender.dashboard.token_login import TokenLogin
 from extender.kube.endpoint import ApiEndpoint
-from extender.web.side import SideServer, pages
+from extender.web.side_ports import SideServer, pages
 from tests.clock import Clock
 from tests.dashboard.authority import Authority
 from tests.dashboard.standins import SomeSource, SomeViewer

@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
-from extender.dashboard.decided import DecidedSource
+from extender.dashboard.overviews import DecidedSource
 from extender.host.dashboard import what_if_source
 from tests.dashboard.standins import SomeViewer
 from tests.domain.builders import foreign_pod, node

@@ -11,7 +11,7 @@ from extender.api.configuration import Configuration
 from extender.api.setting_kinds import Address
 from extender.host.host import Host
 from extender.kube.connection import Connection
-from extender.web.listen import open_ports
+from extender.web.sockets import open_ports
 from tests.kube.conftest import write_kubeconfig
 
 ANY_PORT = Address("127.0.0.1", 0)

@@ -23,7 +23,7 @@ from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.history import History
 from extender.dashboard import what_if_page
-from extender.dashboard.decided import DecidedSource
+from extender.dashboard.overviews import DecidedSource
 from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason

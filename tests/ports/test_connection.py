@@ -21,8 +21,8 @@ from extender.ports.connection import Caller, CallerConnection, encode_answer
 from extender.ports.connections import MAX_HEAD_BYTES, ConnectionLimits, Timeouts
 from extender.ports.light_connection import ShortRequest
 from extender.ports.port import ServedPort
-from extender.web.listen import listen
-from extender.web.side import SideServer
+from extender.web.side_ports import SideServer
+from extender.web.sockets import listen
 from tests.fuzz.answers import statuses
 from tests.ports.clock import Clock
 from tests.rows import each_of

@@ -13,7 +13,7 @@ from extender.api.setting_kinds import Address
 from extender.ports.connection import CallerConnection
 from extender.ports.connections import ConnectionLimits
 from extender.ports.port import ServedPort
-from extender.web.listen import Identity, listen
+from extender.web.sockets import Identity, listen
 from extender.webhooks.certificates import make_pair
 
 LIMITS = ConnectionLimits(max_connections=100, max_body=1000, max_unread=100_000)

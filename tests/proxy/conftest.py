@@ -13,7 +13,7 @@ from extender.kube.endpoint import find_endpoint
 from extender.ports.connections import ConnectionLimits
 from extender.proxy.server import LIMITS, Handlers, ProxyServer
 from extender.proxy.upstream import Upstream
-from extender.web.listen import listen
+from extender.web.sockets import listen
 from tests.kube.conftest import write_kubeconfig
 from tests.kube.server import Server
 from tests.proxy.raw import RawConnection, RawServer, dial

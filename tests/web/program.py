@@ -29,9 +29,9 @@ from extender.telemetry import logs
 from extender.verbs.barrier import Signal
 from extender.verbs.verbs import SchedulerVerbs
 from extender.web.debug import create_debug_app
-from extender.web.listen import Identity, listen
 from extender.web.server import App, serve
-from extender.web.side import LIMITS, REVIEW_LIMITS, HealthApp, SideServer, WebhookServer, pages
+from extender.web.side_ports import LIMITS, REVIEW_LIMITS, HealthApp, SideServer, WebhookServer, pages
+from extender.web.sockets import Identity, listen
 from extender.webhooks.certificates import make_pair
 from extender.webhooks.reviews import Path, Reviewer, ReviewOutcome
 

@@ -11,7 +11,7 @@ import pytest
 
 from extender.ports.connections import TIMEOUTS
 from extender.web import server
-from extender.web.side import LIMITS
+from extender.web.side_ports import LIMITS
 from tests.e2e.harness.waiting import wait_for
 from tests.flood import PARTIAL_BODY, PARTIAL_HANDSHAKE, PARTIAL_HEAD, PATIENCE, flood, many_files
 from tests.web.program import STOPPING_REASON, WINDOW

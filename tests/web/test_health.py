@@ -6,8 +6,8 @@ from http.client import HTTPConnection
 from prometheus_client import CollectorRegistry, Gauge
 
 from extender.api.setting_kinds import Address
-from extender.web.listen import listen
-from extender.web.side import HealthApp, SideServer
+from extender.web.side_ports import HealthApp, SideServer
+from extender.web.sockets import listen
 
 
 def broken() -> str | None:

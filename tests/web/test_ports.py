@@ -11,8 +11,8 @@ from aiohttp import web
 from extender.api.configuration import InvalidConfiguration
 from extender.api.setting_kinds import Address
 from extender.web.debug import create_debug_app
-from extender.web.listen import listen
-from extender.web.side import SideServer, pages
+from extender.web.side_ports import SideServer, pages
+from extender.web.sockets import listen
 
 
 def test_a_port_in_use_is_reported_with_its_flag() -> None:

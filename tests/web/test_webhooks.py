@@ -12,8 +12,8 @@ from threading import Event, Thread
 import pytest
 
 from extender.api.setting_kinds import Address
-from extender.web.listen import Identity, listen
-from extender.web.side import MAX_REVIEW_BYTES, WebhookServer
+from extender.web.side_ports import MAX_REVIEW_BYTES, WebhookServer
+from extender.web.sockets import Identity, listen
 from extender.webhooks.certificates import Pair, make_mutual, make_pair
 from extender.webhooks.reviews import Malformed, Reviewer, ReviewOutcome
 from extender.webhooks.reviews import Path as ReviewPath

@@ -15,7 +15,7 @@ from extender.api.setting_kinds import ObjectName
 from extender.kube.access import AdmissionApi, ClientConfig, Secret, Webhook, WebhookConfiguration
 from extender.kube.errors import Conflict, NotFound, Unreachable
 from extender.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
-from extender.web.listen import Identity
+from extender.web.sockets import Identity
 from extender.webhooks.certificate_rotation import (
     CertificateRotation,
     RotationStep,

@@ -39,7 +39,7 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
     for shares and limits. --what-if reads the pods, groups and nodes of the whole cluster.
     """
     if terms:
-        from extender.cli.supposed import show_what_if
+        from extender.cli.suppositions import show_what_if
 
         return show_what_if(Flags(**flags), target, terms, output)
     with open_access(Flags(**flags)) as access:

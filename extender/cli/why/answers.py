@@ -17,7 +17,7 @@ from extender.cli.why.commands import Case, check_offer, safe_offers
 from extender.cli.why.diagnosis import explain_group, explain_pod, explain_queue
 from extender.cli.why.evidence import SCHEDULERS, Evidence
 from extender.cli.why.explanation import EMPTY, Explanation, Offer, Statement, numbers
-from extender.domain.explain.observed import ObservedGroup, ObservedQueue
+from extender.domain.explain.observed_objects import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import controller_of, group_name
 from extender.domain.model.reasons import Verdict
 from extender.domain.snapshot.jobs import suspension_patch

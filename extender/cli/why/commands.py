@@ -16,7 +16,7 @@ from extender.cli.kinds import job_of, job_row
 from extender.cli.output import numeric
 from extender.cli.why.evidence import Evidence, OtherGroup
 from extender.cli.why.explanation import COMMANDS, Offer
-from extender.domain.explain.observed import ObservedGroup
+from extender.domain.explain.observed_objects import ObservedGroup
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import Origin
 from extender.domain.model.resources import show

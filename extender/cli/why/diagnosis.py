@@ -50,7 +50,7 @@ from extender.cli.why.explanation import (
     Uncounted,
     numbers,
 )
-from extender.domain.explain.observed import ObservedGroup, ObservedQueue
+from extender.domain.explain.observed_objects import ObservedGroup, ObservedQueue
 from extender.domain.model.ownership import auto_group_name, group_name, group_owner_of
 from extender.domain.model.queue_of_group import explicit_queue
 from extender.domain.model.reasons import CAPACITY_WAITS, NOT_RECLAIMED_TEXT, REMEDIES, Reason, Verdict

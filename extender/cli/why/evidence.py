@@ -21,7 +21,7 @@ from extender.cli.installation import Installation
 from extender.cli.kinds import OwnerKind, kind_of_owner
 from extender.cli.lookup import ListedObject
 from extender.cli.why.explanation import Statement, numbers
-from extender.domain.explain.observed import ObservedGroup, ObservedQueue
+from extender.domain.explain.observed_objects import ObservedGroup, ObservedQueue
 from extender.domain.model import queue_of_group as rules
 from extender.domain.model.ownership import controller_of, group_name, is_adopted, queue_named_by
 from extender.domain.model.reasons import REFUSAL_PREFIX, Reason

@@ -47,7 +47,7 @@ def requests_after(
         facts: Facts of the previous cycle, if its results for unchanged queues are still valid.
         lines: Groups in line, by queue.
         new: Decisions of this cycle.
-        previous: DecisionMap of the previous cycle.
+        previous: Decisions of the previous cycle.
     """
     cycle, old_requests = evaluation.cycle, NodeRequests() if facts is None else facts.requests
     groups, tree = cycle.snapshot.groups, cycle.budget.shares.tree

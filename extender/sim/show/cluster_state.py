@@ -12,7 +12,7 @@ from extender.api.objects.queues import LocalQueue, Queue
 from extender.apimachinery.kinds import LOCAL_QUEUES, NAMESPACES, NODES, POD_GROUPS, PODS, QUEUES, Json
 from extender.apimachinery.objects import typed
 from extender.apimachinery.store import Store
-from extender.domain.explain.observed import ObservedGroup
+from extender.domain.explain.observed_objects import ObservedGroup
 from extender.domain.model.ownership import auto_group_name, group_name
 from extender.domain.model.queue_of_group import namespace_queue
 from extender.domain.model.reasons import Verdict

@@ -16,7 +16,7 @@ from extender.api.keys import GPU
 from extender.api.units import and_more, listed
 from extender.apimachinery.kinds import Json
 from extender.domain.model.reasons import CAPACITY_REASONS, Reason, Verdict
-from extender.files.unmanaged import UnmanagedObject
+from extender.files.unmanaged_objects import UnmanagedObject
 from extender.sim.show import sentences, tables
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, SinglePod

@@ -12,7 +12,7 @@ from extender.api.objects.pods import Pod
 from extender.api.units import Quantity
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.kinds import Json
-from extender.domain.explain.observed import ObservedGroup
+from extender.domain.explain.observed_objects import ObservedGroup
 from extender.domain.model.ownership import auto_group_name, group_name
 from extender.domain.model.queue_of_group import explicit_queue, local_queue_label
 from extender.domain.model.reasons import Reason, Verdict

@@ -38,7 +38,7 @@ from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.files.creation import Creation, arrival_of
 from extender.files.manifests import Manifests
 from extender.files.offspring import TIMES_PREFIX, children_of, find_in_store, with_runtime_of
-from extender.files.unmanaged import QueuesOfJobs, plan_of_quotas, record_of, unmanaged_objects
+from extender.files.unmanaged_objects import QueuesOfJobs, plan_of_quotas, record_of, unmanaged_objects
 from extender.sim.kubelets import devices_of, ending_of, node
 from extender.sim.virtual.workload import (
     GroupArrival,

@@ -12,7 +12,7 @@ from extender.api.keys import DEFAULT_QUEUE, ROOT_QUEUE
 from extender.api.units import and_more, precise_duration
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.resources import PODS
-from extender.files.unmanaged import UnmanagedObject
+from extender.files.unmanaged_objects import UnmanagedObject
 from extender.sim.virtual.measurements import GroupTimeline, Measurements
 from extender.sim.virtual.simulation import RefusedPod
 from extender.sim.virtual.workload import key_of_group

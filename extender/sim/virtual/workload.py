@@ -24,7 +24,7 @@ from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.job_start_and_suspension import unsuspend
 from extender.domain.snapshot.jobs import AnyJob, JobKind
 from extender.domain.snapshot.snapshot import Snapshot
-from extender.files.unmanaged import UnmanagedObject
+from extender.files.unmanaged_objects import UnmanagedObject
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _MAX_SECONDS = 2.5e11  # seconds after BEGIN; timestamps cannot express later dates

@@ -31,7 +31,7 @@ from extender.ports.connection import CallerConnection
 from extender.ports.connections import ConnectionLimits, TurnsByAddress
 from extender.ports.port import ReadTlsContext, ServedPort
 from extender.telemetry.logs import logger
-from extender.web.listen import Identity
+from extender.web.sockets import Identity
 from extender.webhooks.reviews import Malformed, Reviewer
 
 LIMITS = ConnectionLimits(max_connections=128, max_body=64 * 1024, max_unread=64 * 1024 * 1024)

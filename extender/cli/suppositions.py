@@ -52,7 +52,7 @@ from extender.domain.model.reasons import REASONS_ENDED_BY_OTHERS, Verdict, sent
 from extender.domain.model.records import GroupKey, Uid
 from extender.domain.scheduling.decide import decide
 from extender.files.manifests import InvalidManifests, Manifest, Manifests, load, namespace_of
-from extender.files.unmanaged import UnmanagedObject
+from extender.files.unmanaged_objects import UnmanagedObject
 from extender.kube import resources
 from extender.kube.access import right_to
 from extender.kube.errors import Forbidden, NotFound

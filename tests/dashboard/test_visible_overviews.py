@@ -14,7 +14,7 @@ from extender.api.summaries import (
     ReservationSummary,
 )
 from extender.dashboard.source import LastHour
-from extender.dashboard.visible import HIDDEN_GROUP, VisibleOverviews
+from extender.dashboard.visible_overviews import HIDDEN_GROUP, VisibleOverviews
 from tests.dashboard.standins import SomeViewer
 from tests.rows import each_of
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from extender.api.keys import GROUP_ANNOTATION, HOLD, SUBMITTER
 from extender.api.objects.cluster import Node
 from extender.api.objects.pods import Pod
-from extender.domain.explain.observed import (
+from extender.domain.explain.observed_objects import (
     ObservedGroup,
     ObservedQueue,
     RequestSums,

@@ -11,7 +11,7 @@ from extender.api.keys import STARTED
 from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
-from extender.dashboard.decided import DecidedOverviews, DecidedSource
+from extender.dashboard.overviews import DecidedOverviews, DecidedSource
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey
@@ -276,7 +276,7 @@ def test_blockers_are_computed_in_a_small_part_of_the_time(
         clock.now += took
         return explain_group(decisions, name)
 
-    monkeypatch.setattr("extender.dashboard.decided.explain_group", explained)
+    monkeypatch.setattr("extender.dashboard.overviews.explain_group", explained)
     views, until = DecidedOverviews(clock=clock), clock.now + 200
     while clock.now < until:
         for at in range(3):
