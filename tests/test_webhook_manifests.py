@@ -12,7 +12,7 @@ from extender.api.keys import GROUP_ANNOTATION, GROUP_LABEL, LOCAL_QUEUE, QUEUE
 from extender.api.workloads.table import WORKLOADS
 from extender.shipped import read
 from extender.webhooks.certificate_rotation import CONFIGURATION_NAME, CONFIGURATIONS
-from extender.webhooks.newest_objects import REVIEW_TIMEOUT
+from extender.webhooks.lookups import REVIEW_TIMEOUT
 from tests.rows import each_of
 from tests.webhooks.bench import Bench
 

@@ -15,13 +15,7 @@ from extender.kube.connection import Connection
 from extender.kube.writers import Poller
 from extender.web.side_ports import Check, WebhookServer
 from extender.web.sockets import Identity
-from extender.webhooks.newest_objects import (
-    MAX_WAITING_REVIEWS,
-    LatestQueues,
-    LookUps,
-    Sources,
-    access_reviews,
-)
+from extender.webhooks.lookups import MAX_WAITING_REVIEWS, LatestQueues, LookUps, Sources, access_reviews
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules
 

@@ -95,7 +95,7 @@ from extender.domain.snapshot.jobs import AnyJob, JobKind, queue_named_by
 from extender.domain.snapshot.nodes import NodeTable
 from extender.kube.resources import POD_GROUPS
 from extender.volcano.admission import job_defaults, job_warnings, review_change, review_gang, review_new
-from extender.webhooks.newest_objects import LatestQueues, MayUse
+from extender.webhooks.lookups import LatestQueues, MayUse
 from extender.webhooks.reviews import NotKnown, Path, ReviewOutcome, Rule, read, read_if_there
 
 _PROGRAM_PREFIX = "system:"  # prefix of service accounts and components of Kubernetes

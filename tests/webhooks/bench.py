@@ -11,7 +11,7 @@ from extender.api.objects.queues import LocalQueue, Queue
 from extender.domain.admission.access import Subject
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.webhooks.newest_objects import LatestQueues, Sources
+from extender.webhooks.lookups import LatestQueues, Sources
 from extender.webhooks.reviews import NotKnown, Reviewer
 from extender.webhooks.rules import AdmissionRules
 from tests.domain.builders import NAMESPACE, SCHEDULER, queue

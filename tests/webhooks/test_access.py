@@ -5,7 +5,7 @@ import pytest
 from extender.domain.admission.access import Subject
 from extender.kube.access import AdmissionApi
 from extender.kube.errors import Unreachable
-from extender.webhooks.newest_objects import access_reviews
+from extender.webhooks.lookups import access_reviews
 from extender.webhooks.reviews import NotKnown
 
 ALICE, BOB = Subject("alice"), Subject("bob")

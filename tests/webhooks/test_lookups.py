@@ -8,7 +8,7 @@ import pytest
 from extender.api.objects.queues import Queue
 from extender.kube.access import AdmissionApi
 from extender.kube.errors import NotFound, Unreachable
-from extender.webhooks.newest_objects import LOOKUP_PERIOD, MAX_LOOKUPS, LookUps
+from extender.webhooks.lookups import LOOKUP_PERIOD, MAX_LOOKUPS, LookUps
 from extender.webhooks.reviews import NotKnown
 from tests.domain.builders import queue
 

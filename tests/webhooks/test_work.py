@@ -13,7 +13,7 @@ from extender.api.objects.base import Meta, OwnerReference
 from extender.api.objects.cluster import Namespace
 from extender.domain.model.records import Uid
 from extender.domain.scheduling.decide import decide
-from extender.webhooks.newest_objects import REVIEW_TIMEOUT
+from extender.webhooks.lookups import REVIEW_TIMEOUT
 from tests.domain import builders
 from tests.domain.builders import NAMESPACE, group, queue
 from tests.rows import each_of

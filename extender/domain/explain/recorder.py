@@ -63,7 +63,7 @@ class _Group(NamedTuple):
         key, user = self.info.key, self.info.spec.submitter[:_MAX_USER_LENGTH]
         return {"group": key, "queue": self.decision.queue, "namespace": key.partition("/")[0], "user": user}
 
-    def is_alike(self, other_group: "_Group") -> bool:
+    def is_equivalent(self, other_group: "_Group") -> bool:
         """Return whether both groups have the same records. Most decisions differ only in numbers."""
         old, new = self.decision, other_group.decision
         return (
@@ -116,7 +116,7 @@ class Recorder:
         for key in dict.fromkeys((*decisions.changed_since(previous), *map(GroupKey, recorded_keys))):
             old = _seen_group(previous, self._infos, key)
             group = _seen_group(decisions, snapshot.groups, key)
-            if group is not None and old is not None and old.is_alike(group) and not self._is_first:
+            if group is not None and old is not None and old.is_equivalent(group) and not self._is_first:
                 continue
             self._guard(key, partial(self._follow, key, group, step, old is not None, records))
         records += self._evictions.observe(decisions, step)

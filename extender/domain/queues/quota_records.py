@@ -243,7 +243,7 @@ def queue_patch(plan: QuotaQueue, queue: Queue) -> Json:
     """Return the changes to a queue as a merge patch; empty if nothing has to change."""
     spec, current = queue.spec, queue.metadata.annotations or {}
     own_keys = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
-    wanted_notes = dict.fromkeys(own_keys) | annotations_of(plan)
+    desired = dict.fromkeys(own_keys) | annotations_of(plan)
     guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, plan.guarantee)
     amounts: Json = {
         "capability": _amounts_patch(spec.capability, plan.capability),
@@ -257,7 +257,7 @@ def queue_patch(plan: QuotaQueue, queue: Queue) -> Json:
         patch["limits"] = {"groups": plan.max_groups}
     if is_ended(queue):
         patch["state"] = "Open"
-    new_annotations = {name: value for name, value in wanted_notes.items() if current.get(name) != value}
+    new_annotations = {name: value for name, value in desired.items() if current.get(name) != value}
     metadata = {"metadata": {"annotations": new_annotations}} if new_annotations else {}
     return metadata | ({"spec": patch} if patch else {})
 

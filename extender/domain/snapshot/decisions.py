@@ -277,8 +277,8 @@ def state_transition(decision: GroupDecision, change: str = "") -> Transition | 
         return Transition(decision.reason, message, is_warning, is_for_members=True)
     if decision.verdict is Verdict.STARTING:
         text = f"{len(decision.plan)} members have a planned node and are released to the scheduler"
-        release_notes = [text] if decision.plan or not decision.detail else []
-        return Transition(Verdict.STARTING, "; ".join([*release_notes, *filter(None, [decision.detail])]))
+        release_texts = [text] if decision.plan or not decision.detail else []
+        return Transition(Verdict.STARTING, "; ".join([*release_texts, *filter(None, [decision.detail])]))
     return None
 
 

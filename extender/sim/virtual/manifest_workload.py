@@ -110,7 +110,7 @@ def waiting_jobs(
             creation.faults.append(f"{where}: its pods are not known: {fault}")
 
 
-def omission_notes(creation: Creation) -> Iterator[str]:
+def omission_remarks(creation: Creation) -> Iterator[str]:
     """Yield notes about later pods of controllers, which the simulation leaves out."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
@@ -204,7 +204,7 @@ def from_manifests(manifests: Manifests, seed: int, seconds: float | None = None
         members=tuple(chain.from_iterable(members.values())),
         jobs=tuple(job_arrivals),
         unmanaged_objects=tuple(unmanaged),
-        notes=(*manifests.notes, *notes, *(obj.note for obj in unmanaged), *omission_notes(creation)),
+        notes=(*manifests.notes, *notes, *(obj.note for obj in unmanaged), *omission_remarks(creation)),
     )
 
 

@@ -140,7 +140,7 @@ def report(
         by_size[(max(timeline.present_count, 1).bit_length() - 1) // 2].append(timeline)
     top_usages = [sums.allocated for name, sums in measured.sums.items() if queues[name].parent == ROOT_QUEUE]
     return SimulationReport(
-        makespan=_round(end - (measured.first_time or 0.0)),
+        makespan=_rounded(end - (measured.first_time or 0.0)),
         nodes=nodes,
         pods=sum(timeline.present_count for timeline in timelines),
         decisions=decisions,
@@ -148,7 +148,7 @@ def report(
         **_counts_and_waits(timelines),
         one_by_one=GroupCounts(**_group_counts([each for each in timelines if each.needed_count <= 1])),
         utilisation=_used_parts(measured, *top_usages),
-        fairness=[LevelReport(depth, _round(mean)) for depth, mean in measured.fairness.means().items()],
+        fairness=[LevelReport(depth, _rounded(mean)) for depth, mean in measured.fairness.means().items()],
         evictions=sum(timeline.evictions.total() for timeline in timelines),
         reservations=sum(bool(timeline.reservations) for timeline in timelines),
         sizes=[  # classes of sizes, each four times as large as the class before
@@ -181,7 +181,7 @@ def _used_parts(measured: Measurements, *usages: Mapping[str, float]) -> dict[st
     """Return the used part of the capacity for each resource that nodes have and groups request."""
     requested = {name for sums in measured.sums.values() for name in sums.allocated}
     return {
-        name: _round(sum(usage.get(name, 0.0) for usage in usages) / capacity / (measured.busy_time or inf))
+        name: _rounded(sum(usage.get(name, 0.0) for usage in usages) / capacity / (measured.busy_time or inf))
         for name, capacity in measured.capacity.items()
         if capacity and name in requested and name != PODS
     }
@@ -191,7 +191,7 @@ def _counts_and_waits(timelines: Sequence[GroupTimeline]) -> dict[str, Any]:
     waits = sorted(timeline.wait for timeline in timelines if timeline.wait is not None)
     p95 = waits[ceil(0.95 * len(waits)) - 1] if waits else 0.0
     figures = (mean(waits), median(waits), p95, waits[-1]) if waits else ()
-    return _group_counts(timelines) | {"waits": Waits(*map(_round, figures)) if figures else None}
+    return _group_counts(timelines) | {"waits": Waits(*map(_rounded, figures)) if figures else None}
 
 
 def _group_counts(timelines: Sequence[GroupTimeline]) -> dict[str, int]:
@@ -235,7 +235,7 @@ def _unstarted_group(measurements: Measurements, timeline: GroupTimeline) -> Uns
     return Unstarted(timeline.name, timeline.queue, reason, decision.detail, hint, pods)
 
 
-def _round(value: float) -> float:
+def _rounded(value: float) -> float:
     return round(value, _DIGITS)
 
 

@@ -15,7 +15,7 @@ from extender.api.objects.cluster import Namespace
 from extender.api.objects.queues import Queue
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.ownership import Ownership
-from extender.webhooks.newest_objects import LatestQueues, Sources
+from extender.webhooks.lookups import LatestQueues, Sources
 from extender.webhooks.reviews import Reviewer
 from extender.webhooks.rules import AdmissionRules
 from tests.conformance.amounts import unequal
