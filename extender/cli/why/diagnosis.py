@@ -86,7 +86,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
     member_count = counts.there if counts and not strays else 0  # with strays, the final number is unknown
     case = Case(evidence, queue, group, pod, member_count=member_count)
     sentence = [*_group_state(group, verdict, counts), *refusals]
-    remedies = refusals if refusals and is_blocked else [*sentence, *reclaim_remarks(evidence, group, ahead)]
+    remedies = refusals if refusals and is_blocked else [*sentence, *reclaim_hints(evidence, group, ahead)]
     reason = group.reason if is_blocked else ""
     offers = [check_offer(case)] if verdict is Verdict.UNKNOWN else commands(reason, case)
     remarks = [] if named_queue == queue else [Statement("CountsElsewhere", asked=named_queue, queue=queue)]
@@ -106,7 +106,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         holders=ahead,
         remedies=[*(stray.cause for stray in strays), *remedies],
         commands=[*_renaming(case, strays), *offers],
-        notes=[*unread_queue_remarks(evidence, queue), *remarks, *evidence.notes],
+        notes=[*unread_queue_hints(evidence, queue), *remarks, *evidence.notes],
     )
 
 
@@ -119,7 +119,7 @@ def member_counts(needed: int, pods: Sequence[Pod]) -> MemberCounts:
     return MemberCounts(needed, len(active_pods), placed, gated, *ended_counts)
 
 
-def unread_queue_remarks(evidence: Evidence, name: str) -> list[Statement]:
+def unread_queue_hints(evidence: Evidence, name: str) -> list[Statement]:
     """Return a note with the name of a queue that the user may not read; empty if the queue was read."""
     return [] if evidence.queue(name) else [Statement("InQueue", queue=name)]
 
@@ -221,7 +221,7 @@ def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
             yield case.offer("AnnotatePods", case.right_to("patch", PODS), pods=pods, count=count)
 
 
-def misnaming_remarks(evidence: Evidence, pod: Pod) -> list[Statement]:
+def misnaming_hints(evidence: Evidence, pod: Pod) -> list[Statement]:
     """Return a statement if a pod names a group by an annotation or label that does not count."""
     key, named = _wrong_key(pod, lambda value: any(group.name == value for group in evidence.groups_here))
     if not named or named == group_name(pod):
@@ -296,7 +296,7 @@ def _placed_pod_answer(evidence: Evidence, pod: Pod) -> Explanation:
         Statement("PodRuns" if is_running else "PodPlaced", node=pod.spec.node_name),
         since=pod_scheduled(pod).last_transition_time or meta.creation_timestamp,
         commands=[] if is_running else [case.offer("FollowPod", case.right_to("list", EVENTS))],
-        notes=misnaming_remarks(evidence, pod),
+        notes=misnaming_hints(evidence, pod),
     )
 
 
@@ -404,7 +404,7 @@ def _pod_without_podgroup(
     reported_reason, _ = event_reason
     if not reason or (reason == reported_reason and not detail):
         reason, detail = event_reason
-    notes = [*misnaming_remarks(evidence, pod), *unread_queue_remarks(evidence, case.queue), *evidence.notes]
+    notes = [*misnaming_hints(evidence, pod), *unread_queue_hints(evidence, case.queue), *evidence.notes]
     queue = evidence.queue(case.queue)
     rest: dict[str, Any] = {"queue": figures_of(queue) if queue else None, "notes": notes}
     if reason:
@@ -539,9 +539,7 @@ def blockers(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
     return []
 
 
-def reclaim_remarks(
-    evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]
-) -> Iterator[Statement]:
+def reclaim_hints(evidence: Evidence, group: ObservedGroup, ahead: Iterable[Blocker]) -> Iterator[Statement]:
     """Yield a statement that says when the queue reclaims capacity, or why it never reclaims capacity."""
     if refusals := [part for part in group.message.split("; ") if part.endswith(NOT_RECLAIMED_TEXT)]:
         yield _message(refusals[0])
