@@ -202,10 +202,8 @@ def _command(
     return offers
 
 
-_resume_offers = _command("Resume", "job resume", "resume", verb="patch", resource=kube.POD_GROUPS)
-_describe_offers = _command(
-    "Describe", "job describe", "podgroup describe", verb="list", resource=kube.EVENTS
-)
+_resume_offer = _command("Resume", "job resume", "resume", verb="patch", resource=kube.POD_GROUPS)
+_describe_offer = _command("Describe", "job describe", "podgroup describe", verb="list", resource=kube.EVENTS)
 
 
 def _pod_offers(case: Case) -> Iterator[Offer]:
@@ -222,7 +220,7 @@ def _open_offers(case: Case) -> Iterator[Offer]:
         yield open_offer(case)
 
 
-def _queue_resume_offers(case: Case) -> Iterator[Offer]:
+def _queue_resume_offer(case: Case) -> Iterator[Offer]:
     """Yield the command that resumes the queue, or the LocalQueue if only the LocalQueue is stopped."""
     queue = case.evidence.queue(case.queue)
     admits = queue is None or not queue.is_stopped
@@ -284,15 +282,15 @@ _OFFERS_BY_REASON: Mapping[str, Callable[[Case], Iterator[Offer]]] = {
     Reason.QUEUE_NOT_OPEN: _open_offers,
     Reason.NAMESPACE_NOT_ALLOWED: _label_offers,
     Reason.QUEUE_NOT_ALLOWED: _use_offers,
-    Reason.QUEUE_STOPPED: _queue_resume_offers,
-    Reason.HELD: _resume_offers,
-    Reason.START_TIMED_OUT: lambda case: chain(_describe_offers(case), _resume_offers(case)),
+    Reason.QUEUE_STOPPED: _queue_resume_offer,
+    Reason.HELD: _resume_offer,
+    Reason.START_TIMED_OUT: lambda case: chain(_describe_offer(case), _resume_offer(case)),
     Reason.NOT_ENOUGH_MEMBERS: _minimum_offers,
     Reason.NEVER_FITS: _capability_offers,
     Reason.QUEUE_CEILING: _capability_offers,
     Reason.QUEUE_SHARE: _share_offers,
     Reason.BEHIND_OTHERS: _overtaking_offers,
-    Reason.BACKING_OFF: _describe_offers,
+    Reason.BACKING_OFF: _describe_offer,
     Reason.REFUSED_BY_SCHEDULER: _pod_offers,
     Reason.NOT_READY: lambda case: iter([check_offer(case)]),
 }

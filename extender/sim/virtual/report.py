@@ -252,10 +252,8 @@ def fit_table(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[st
     if not width or excess <= 0:
         return lines
     longest = max(len(str(row[0])) for row in rows)
-    max_name_width = max(longest - excess, _MIN_NAME_WIDTH)
-    shortened_rows = [
-        (shortened(str(name), max_name_width, has_unicode=False), *rest) for name, *rest in rows
-    ]
+    name_width = max(longest - excess, _MIN_NAME_WIDTH)
+    shortened_rows = [(shortened(str(name), name_width, has_unicode=False), *rest) for name, *rest in rows]
     return columns(head, shortened_rows, right=len(head) - 1)
 
 
