@@ -203,8 +203,8 @@ def _run(files: tuple[Path, ...], listen: Address, output: str | None, **options
             rerun = frames.Rerun(
                 program,
                 files_here,
-                own_nodes=bool(has_own_nodes or racks),
-                repeatable=is_repeatable,
+                has_own_nodes=bool(has_own_nodes or racks),
+                is_repeatable=is_repeatable,
                 flags=_flags_of_nodes(racks, devices),
             )
             pace_text = f"Pods run {speed:g} times as fast as stated. " if speed != 1 else ""
@@ -232,7 +232,7 @@ def _present(
     session = import_module("extender.sim.embedded").Session(cluster, view, stays_open)
     session.create(objects)
     for job in session.unmanaged_objects:
-        click.echo(job.record, err=True)
+        click.echo(job.note, err=True)
     is_interrupted = False
     try:
         program = rerun.program
