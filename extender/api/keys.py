@@ -29,7 +29,7 @@ NUDGE = "kube-muster.io/nudge"  # annotation of a pod: a new value makes the sch
 PLACE_MARK = "kube-muster.io/place"  # marker resource: the scheduler calls filter for the pod
 BIND_MARK = "kube-muster.io/bind"  # marker resource: the scheduler calls bind for the pod
 MARKERS = frozenset({PLACE_MARK, BIND_MARK})
-ASK_MARK = "kube-muster.io/ask"  # marker resource in the scheduler's copy of a pod: requires filter calls
+ASK_MARK = "kube-muster.io/ask"  # marker resource, only in the pods that the proxy shows: calls filter
 HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it from starting
 # Annotation of a PodGroup, a job or a pod: the time of the last checkpoint, or the time between checkpoints.
 CHECKPOINT = "kube-muster.io/checkpoint"
@@ -41,7 +41,7 @@ REQUIRED_TOPOLOGY = "kube-muster.io/required-topology"  # annotation of pods: la
 PREFERRED_TOPOLOGY = "kube-muster.io/preferred-topology"  # annotation of pods: label of a preferred domain
 KUEUE_PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"  # Kueue's PREFERRED_TOPOLOGY
 KUEUE_REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"  # Kueue's REQUIRED_TOPOLOGY
-SLICE_TOPOLOGY = "kube-muster.io/slice-topology"  # annotation of pods: the label of one domain for each slice
+SLICE_TOPOLOGY = "kube-muster.io/slice-topology"  # annotation of pods: label with a domain for each slice
 SLICE_SIZE = "kube-muster.io/slice-size"  # annotation of pods: number of pods of a slice
 KUEUE_SLICE_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
 KUEUE_SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
@@ -53,15 +53,15 @@ START_TIMEOUTS = "kube-muster.io/start-timeouts"  # annotation of a PodGroup: st
 SPREAD = "Spread"  # spec.placement of a queue
 HISTORICAL, INSTANT = "Historical", "Instant"  # spec.fairShare of a queue
 STOP_NONE, STOP_HOLD, STOP_DRAIN = "None", "Hold", "HoldAndDrain"  # spec.stopPolicy of a queue
-# Annotation of a PodGroup, a pod or a job, "QUEUE/KIND": its author may use the queue.
+# Annotation "QUEUE/KIND" of a PodGroup, pod or job of this kind: its author may use the queue.
 MAY_USE = "kube-muster.io/may-use"
 AUTHOR = "kube-muster.io/author"  # annotation of a job or pod, KIND/USER: the user who made it
 SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: its author, recorded at admission
 ADMITTED = "kube-muster.io/admitted"  # annotation of a PodGroup whose start is admitted but not complete
-# Annotation of a PodGroup or pod: the UIDs of the queue that accepted or started it, and its own UID.
+# Annotation of a PodGroup or pod: the UID of the queue that accepted or started it, and the object's own UID.
 QUEUE_UID = "kube-muster.io/queue-uid"
 LOST_WORK = "kube-muster.io/lost-work"  # annotation of a PodGroup: work lost by evictions, in seconds
-STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # annotation for STOOD_WHOLE, if others write the status
+STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # the condition StoodWhole as an annotation
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and if not, why
 DISRUPTION_TARGET = "DisruptionTarget"  # the condition of a pod that is about to be evicted, and why
@@ -77,7 +77,7 @@ ENDED_PHASES = ("Succeeded", "Failed")  # phases of a pod that never runs again
 
 SYSTEM_NAMESPACE = "kube-system"
 NEVER_ADOPTED = (SYSTEM_NAMESPACE, "kube-muster")  # namespaces whose pods Muster itself may need
-SYSTEM_PRIORITY = 2_000_000_000  # from here on the priorities of Kubernetes' own classes
+SYSTEM_PRIORITY = 2_000_000_000  # the lowest priority that only Kubernetes' classes have
 NEVER = "Never"  # a preemptionPolicy
 BUDGETS, PREEMPTABLE_WORD = "PodDisruptionBudgets", "Preemptable"  # in spec.preemption.honour of a queue
 LOWER_PRIORITY = "LowerPriority"  # policy in spec.preemption of a queue: only victims of lower priority

@@ -1,4 +1,4 @@
-"""Reads of the objects that a command names. Errors suggest similar names and missing rights."""
+"""Look-up of the objects that a command names. Errors suggest similar names and missing rights."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

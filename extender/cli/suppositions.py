@@ -390,8 +390,8 @@ def _start_of(
         after, at = round(started_at - future.began_at), future.snapshot.timestamp(started_at)
         if not after:
             return start
-        method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
-        return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
+        method, victim_names = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
+        return replace(start, start=LATER, after=after, at=at, method=method, paid_by=victim_names)
     decisions, endless = future.decisions, future.endless_groups
     # Without a complete simulation, search no remedy, because the group might start later anyway.
     answer = explain_group(decisions, key, work=0) if advance.reached_limit else explain_group(decisions, key)

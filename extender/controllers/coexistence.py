@@ -250,7 +250,7 @@ class VolcanoProgram:
                 self._on_change()
 
     def look_at_lease(self) -> None:
-        """Read the program's Lease, and record until when the Lease counts as alive."""
+        """Read the Lease of Volcano's program, and record until when the Lease counts as alive."""
         asked_at = self._clock()
         try:
             lease = self._cluster.lease(self._namespace, self._lease_name, timeout=_LEASE_PERIOD).spec

@@ -134,7 +134,7 @@ class Controller(Generic[K]):
         target: Hashable = None,
         on_failure: Callable[[], object] = lambda: None,
         attempts: int | None = None,
-        is_first: bool = False,
+        is_urgent: bool = False,
     ) -> None:
         """Submit a write for the object of `key`.
 
@@ -147,7 +147,7 @@ class Controller(Generic[K]):
                 object is sent.
             on_failure: Function that is called after a failure, before the key is due again.
             attempts: Maximum number of attempts; None means the default of the writers.
-            is_first: Whether the write precedes all pending writes.
+            is_urgent: Whether the write precedes all pending writes.
         """
         self._has_submitted = True
 
@@ -170,7 +170,7 @@ class Controller(Generic[K]):
             is_refused = not (fault.is_transient or isinstance(fault, Conflict))
             self._queue.retry(key, _MAX_REFUSAL_PAUSE if is_refused else MAX_PAUSE)
 
-        self._writers.submit((self.name, target or key), make_request, on_end, attempts, is_first)
+        self._writers.submit((self.name, target or key), make_request, on_end, attempts, is_urgent)
 
 
 class RecordingController(Controller[K]):

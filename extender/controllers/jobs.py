@@ -196,8 +196,8 @@ class JobsController(RecordingController[GroupKey]):
             return self._queue.add(key, 1 / _LOOKUP_RATE)
         log.info("changing a job", job=managed.job.display_name, step=step.name, group=key)
         self._last_steps[key] = new_step
-        forget_step, is_first = partial(self._last_steps.pop, key, None), step not in _NOT_URGENT_STEPS
-        self.write(key, partial(self._take_step, step, managed), on_failure=forget_step, is_first=is_first)
+        forget_step, is_urgent = partial(self._last_steps.pop, key, None), step not in _NOT_URGENT_STEPS
+        self.write(key, partial(self._take_step, step, managed), on_failure=forget_step, is_urgent=is_urgent)
 
     def _take_step(self, step: JobStep, managed: ManagedJob) -> None:
         """Take a step of a job.

@@ -285,7 +285,7 @@ class QueueStatusController(QueueController[QueueCopy]):
     def _differs(self, queue: Queue, decision: QueueDecision, *, numbers: bool = True) -> bool:
         """Return whether a queue has to be written; False if the name belongs to another queue now.
 
-        If `numbers` is false, changed numbers do not count.
+        If `numbers` is false, a queue whose numbers alone have changed need not be written.
         """
         if queue.metadata.uid != decision.uid:
             return False

@@ -311,7 +311,7 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
             return loaded
         with _root_messages() as messages:
             config.load_kube_config(_files(kubeconfig), context, loaded, persist_config=False)  # type: ignore[no-untyped-call]
-        if messages and not (loaded.api_key or loaded.cert_file):  # else the library continues
+        if messages and not (loaded.api_key or loaded.cert_file):  # without this check, kubernetes goes on
             reason = f"no credentials from the exec plugin: {messages[-1]:.{_MAX_REASON_LENGTH}}"
             raise NoConfiguration(f"{_files(kubeconfig)}: {reason}")
         return loaded

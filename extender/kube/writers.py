@@ -138,7 +138,7 @@ class Writers:
         job: WriteJob,
         on_end: EndCallback = lambda fault: None,
         max_attempts: int | None = None,
-        is_first: bool = False,
+        is_urgent: bool = False,
     ) -> None:
         """Run `job` soon. It replaces an older job of this key that has not begun.
 
@@ -147,7 +147,7 @@ class Writers:
             job: Makes the request to the API server.
             on_end: Called after the last attempt, with the error if the attempt failed.
             max_attempts: The maximum number of attempts; by default the number of the pool.
-            is_first: Whether to run the job before all jobs that have not begun.
+            is_urgent: Whether to run the job before all jobs that have not begun.
         """
         with self._condition:
             if pending_write := self._pending_writes.get(key):
@@ -156,7 +156,7 @@ class Writers:
             elif not self._is_stopped:
                 write = _Write(key, job, on_end, self._new_backoff(), max_attempts or self._max_attempts)
                 self._pending_writes[key] = write
-                enqueue = self._queue.appendleft if is_first else self._queue.append
+                enqueue = self._queue.appendleft if is_urgent else self._queue.append
                 enqueue(write)
                 self._condition.notify()
 

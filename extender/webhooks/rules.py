@@ -30,8 +30,8 @@ from extender.api.workloads.operators import VOLCANO, VOLCANO_JOB
 from extender.domain.admission.access import (
     ACCOUNT_PREFIX,
     Subject,
-    acts_for_all,
     acts_for_owners,
+    is_cluster_controller,
     missing_right_fault,
     subject,
     subjects_of_pod,
@@ -523,7 +523,7 @@ class AdmissionRules:
         on pods of Volcano Jobs.
         """
         user, namespace, may_use = request.user_info, pod.metadata.namespace, self._ledger.groups.may_use
-        is_by_operator = acts_for_owners(user, namespace) and not acts_for_all(user)
+        is_by_operator = acts_for_owners(user, namespace) and not is_cluster_controller(user)
         group = group_name(pod)
         is_of_owner = owner is not None and group == podgroup_name(owner) and target.is_joining
         if is_by_operator and target.is_by_owner and not group:  # the ledger checks the owner's right

@@ -94,7 +94,7 @@ def test_an_urgent_job_runs_before_jobs_that_have_not_begun(bench: WriterBench) 
         door = held(pool)
         for name in "ab":
             pool.submit(name, bench.job(name))
-        pool.submit("c", bench.job("c"), is_first=True)
+        pool.submit("c", bench.job("c"), is_urgent=True)
         door.open()
         bench.wait_for(*"cab")
 

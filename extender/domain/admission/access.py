@@ -40,21 +40,21 @@ def subjects_of_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
 
     The result is empty for a pod that the cluster's own controllers create for a Job, since the Job was
     reviewed when it was created. The pods of a Deployment are reviewed, since a user can write any PodGroup
-    into its template. An owner reference counts only if one of these controllers wrote it, since any user can
-    write an owner reference.
+    into its template. An owner reference counts only if a controller of the cluster wrote it, since any user
+    can write an owner reference.
     """
     owner = pod.controller
     is_of_job = owner is not None and (owner.kind, owner.api_version.partition("/")[0]) == ("Job", "batch")
-    return () if is_of_job and acts_for_all(user) else subjects_of_template(pod, user)
+    return () if is_of_job and is_cluster_controller(user) else subjects_of_template(pod, user)
 
 
 def subjects_of_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
     """Return the subjects of a Job. The rights of a controller that acts for all users do not count."""
     account = service_account(pod.metadata.namespace, pod.spec.service_account_name)
-    return (account,) if acts_for_all(user) else (subject(user), account)
+    return (account,) if is_cluster_controller(user) else (subject(user), account)
 
 
-def acts_for_all(user: UserInfo) -> bool:
+def is_cluster_controller(user: UserInfo) -> bool:
     """Return whether a user is one of the cluster's controllers, which act for all users."""
     return _CONTROLLER_GROUP in (user.groups or ()) or user.username == _MANAGER_USER
 
@@ -65,7 +65,7 @@ def acts_for_owners(user: UserInfo, namespace: str) -> bool:
     Such users are the cluster's controllers, and operators, which are service accounts of other namespaces.
     """
     is_account, own_prefix = user.username.startswith(ACCOUNT_PREFIX), f"{ACCOUNT_PREFIX}{namespace}:"
-    return acts_for_all(user) or (is_account and not user.username.startswith(own_prefix))
+    return is_cluster_controller(user) or (is_account and not user.username.startswith(own_prefix))
 
 
 def missing_right_fault(to: Destination, subjects: tuple[Subject, ...]) -> Fault:

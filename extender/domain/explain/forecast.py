@@ -130,8 +130,8 @@ def _groups_too_far_back(facts: CarriedFacts) -> Iterator[GroupKey]:
 def _shortened_snapshot(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snapshot:
     """Return the snapshot without some groups, but with their requests.
 
-    In each queue, one group that never becomes whole requests as much as all removed groups. Therefore, the
-    request and the share of the queue do not change.
+    Each queue gets one group that can never start. It requests as much as all removed groups of the queue.
+    Therefore, the request and the share of the queue do not change.
     """
     groups = {key: group for key, group in snapshot.groups.items() if key not in keys}
     groups_by_queue = defaultdict[str, list[GroupInfo]](list)

@@ -19,7 +19,7 @@ from extender.domain.snapshot.nodes import AmountRows, Mask, NodeTable, Rows
 
 _MAX_COUNT = np.iinfo(np.int64).max
 _NO_ROWS: Rows = np.zeros(0, dtype=np.int64)
-_COST_OF_ONE = 8  # cost of counting one row alone, relative to its cost in a count of all rows
+_SINGLE_ROW_COST = 8  # cost of counting one row alone, relative to its cost in a count of all rows
 
 
 class CapacityCounts(NamedTuple):
@@ -160,15 +160,15 @@ class Capacity:
         """Return how many pods of `shape` fit on all rows together."""
         self._record(shape)
         if shape not in self._totals:
-            base, max_changes = self.base, min(MAX_ROWS, len(self.free) // _COST_OF_ONE)
+            base, max_changes = self.base, min(MAX_ROWS, len(self.free) // _SINGLE_ROW_COST)
             count = base.pods.get(shape) if base is not None and len(self._dirty) <= max_changes else None
             if shape in self._counts or self._correct_counts(shape):
                 count = None
-            elif count is not None and base is not None and self._dirty:  # correct the changed rows
+            elif count is not None and base is not None and self._dirty:  # correct it by the changed rows
                 rows = np.fromiter(self._dirty, dtype=np.int64)
                 now, at_base = (self._count_on(shape, matrix, rows) for matrix in (self.free, base.capacity))
                 count += int(now.sum() - at_base.sum())
-            if count is None:  # the array of counts is not cached, since it has an entry for each node
+            if count is None:  # the sum of the counts by node
                 counts = self._counts.get(shape)
                 fitting_counts = self._fitting(shape, self.rows_for(shape))[1] if counts is None else counts
                 count = int(fitting_counts.sum()) if len(fitting_counts) else 0

@@ -230,7 +230,7 @@ class Search:
     def _units_that_free(
         self, eviction_units: Iterable[EvictionUnit], to_free: Mapping[str, int], row: int
     ) -> tuple[Cost, list[Pick]] | None:
-        """Return the first of `eviction_units` that free the lacking amounts on a row, and their cost."""
+        """Return the first `eviction_units` that free the lacking amounts on a row together, and the cost."""
         picks: list[Pick] = []
         counted_picks: list[Pick] = []
         node = self._planner.name_of(row)
@@ -244,12 +244,12 @@ class Search:
                 continue
             picks.append(pick)
             to_free = {name: n - gains.get(name, 0) for name, n in to_free.items() if n > gains.get(name, 0)}
-            if to_free or self._must_free_share:  # the queue may need more share
+            if to_free or self._must_free_share:  # the claimant's queue may lack share
                 self._picks.count(pick)
                 counted_picks.append(pick)
             if not to_free:
                 break
-        extra_pods = int(self._must_free_share and not self._shares.suffices())  # further units on any node
+        extra_pods = int(self._must_free_share and not self._shares.suffices())  # 1: other nodes must help
         for pick in counted_picks:
             self._picks.count(pick, times=-1)
         if to_free:

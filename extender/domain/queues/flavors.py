@@ -238,7 +238,7 @@ class PoolRows:
         return totals
 
     def amounts_in_pools(self, part: NodePart, amounts: Resources) -> Resources:
-        """Return the amounts on a part of the nodes, counted in each pool that contains this part."""
+        """Return amounts on a part of the nodes, named for each pool of nodes that contains this part."""
         if part not in self._containing_pools:
             rows = self._rows.get(part)
             self._containing_pools[part] = tuple(

@@ -132,14 +132,14 @@ class TreeReader:
     Attributes:
         queues: The queues, parents before children.
         faults: The faults in the tree.
-        is_unsure: Whether a node could not be read, so that its queues are unknown.
+        has_unreadable_node: Whether a node could not be read, so that its queues are unknown.
     """
 
     def __init__(self, tree: ElasticQuotaTree, max_depth: int) -> None:
         self.source = QuotaSource.from_meta(TREE_VERSION, TREE_KIND, tree.metadata)
         self.faults: list[QuotaFault] = []
         self.queues: list[QuotaQueue] = []
-        self.is_unsure = False
+        self.has_unreadable_node = False
         self._max_depth = max_depth
         self._names: set[str] = set()
         if bytes(tree.spec.root):
@@ -202,7 +202,7 @@ class TreeReader:
             if node.name:
                 return node
             why = "it has no name"
-        self.is_unsure = True
+        self.has_unreadable_node = True
         self._fault(path, why)
         return None
 
@@ -321,7 +321,7 @@ class _Plan:
             why = f"invalid value {source.namespace}: must be {SYSTEM_NAMESPACE}, where trees are read"
             return iter([QuotaFault(source, "metadata.namespace", why)])
         reader = TreeReader(tree, max_depth)
-        if reader.is_unsure:
+        if reader.has_unreadable_node:
             self._unsure.add(str(source))
         return iter([*reader.faults, *reader.queues])
 

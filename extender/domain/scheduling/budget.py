@@ -213,7 +213,7 @@ class StartingWindow:
         return self._overdue_at(group), group.order
 
     def describe_wait(self, group: GroupInfo, member_count: int) -> str:
-        """Return a text about the places that members wait for, and from when on places are reserved."""
+        """Return a text: the places that members wait for, and the time from which places are reserved."""
         text = f"{member_count} members to start, window {self.size}"
         if group.start.window_full_since is None:
             return text

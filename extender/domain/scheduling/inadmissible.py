@@ -356,7 +356,7 @@ def decision_changes(
 def user_changes(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
-    """Return the groups of users and namespaces whose running counts have changed."""
+    """Return the groups of each user and namespace that now has more or fewer running groups or pods."""
     new, old_budget = evaluation.cycle.budget.running, inadmissible.budget
     old_counts = {} if old_budget is None else old_budget.running.tenant_counts
     return inadmissible.groups_in_scopes(

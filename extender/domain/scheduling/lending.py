@@ -102,7 +102,7 @@ class Lending:
                     add(self._headroom_by_node.setdefault(node, {}), reserves)
 
     def reserve(self, group: GroupInfo, need: Missing) -> None:
-        """Reserve the free capacity that a claimant could use now."""
+        """Reserve the free capacity that the group could use now."""
         planner = self._cycle.budget.planner
         has_capacity = any(planner.capacity.total(shape) for shape in need.shapes)
         if plan := planner.place(need.members, is_partial=True) if has_capacity else None:

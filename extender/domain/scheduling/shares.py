@@ -140,9 +140,9 @@ class QueueShares:
         self._oversold_resources = self.at_start.oversold_resources()
         self._ceilings: dict[int, Portions] = {}
         self._recent_usage: dict[int, float] = {}
-        # For each queue, the least slack of its ceilings up to root by resource, until the next allocation.
+        # By queue and resource: the smallest slack of the ceilings on the path to root. Allocations clear it.
         self._slacks: dict[str, dict[str, float]] = {}
-        self._reserved_by_node: dict[int, dict[str, int]] = {}  # reserved headroom by node
+        self._reserved_by_node: dict[int, dict[str, int]] = {}  # reserved headroom by node of the tree
         self._journal = Journal() if journal is None else journal
         self.reads = self._journal.reads
 
