@@ -140,11 +140,11 @@ def read_stored(data: Data) -> StoredPairs | None:
         authorities = split_bundle(data["ca.crt"])
         tls_pair = _pair(data, "tls", authorities)
         next_pair = _pair(data, "next", authorities) if "next.crt" in data else None
-        stored = StoredPairs(tls_pair, next_pair, authorities)
-        _ = stored.certificate  # raises an error if a needed field cannot be read
+        stored_pairs = StoredPairs(tls_pair, next_pair, authorities)
+        _ = stored_pairs.certificate  # raises an error if a needed field cannot be read
     except (KeyError, Unreadable):
         return None
-    return stored
+    return stored_pairs
 
 
 def _pair(data: Data, name: str, authorities: tuple[bytes, ...]) -> Pair:

@@ -86,9 +86,9 @@ class LookUps(Generic[T]):
     def _find(self, name: str, timeout: float) -> T | None:
         """Wait for a look-up of the name that has not begun yet, or begin a new look-up."""
         with self._lock:
-            pending = self._pending_lookups.get(name)
-            result = self._pending_lookups[name] = pending or Future()
-        if pending is None:
+            pending_result = self._pending_lookups.get(name)
+            result = self._pending_lookups[name] = pending_result or Future()
+        if pending_result is None:
             self._look_up(name, result, self._clock() + timeout)
         try:
             return result.result(timeout)

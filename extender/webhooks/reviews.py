@@ -54,7 +54,7 @@ class Path(NamedTuple):
 
     rule: Rule
     operations: tuple[str, ...]  # operations that the path accepts
-    needs_sync: bool = True  # whether the cluster has to be read before
+    needs_sync: bool = True  # whether the cluster must have been read first
     is_optional: bool = False  # whether objects pass with a warning until the cluster has been read
 
 

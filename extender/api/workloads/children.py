@@ -183,14 +183,14 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
     kind = kind_of(obj)
     if kind is None or suspended(obj):
         return
-    complete = kind.complete(obj)
+    complete_object = kind.complete(obj)
     for offspring in kind.offspring:
         if offspring.kind == POD and not with_pods:
             continue
-        for part, values in parts_with_children(complete, offspring):
+        for part, values in parts_with_children(complete_object, offspring):
             for nth in range(values["count"]):
                 numbers = {name: values[name] + nth for name in ("index", "number", "place")}
-                yield child_of(complete, offspring, part, values | numbers)
+                yield child_of(complete_object, offspring, part, values | numbers)
 
 
 def controllers(obj: Json) -> Iterator[Json]:
@@ -213,9 +213,9 @@ def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
     kind = kind_of(obj)
     if kind is None:
         return
-    complete = kind.complete(obj)
+    complete_object = kind.complete(obj)
     for offspring in kind.offspring:
-        for part, values in parts_with_children(complete, offspring):
+        for part, values in parts_with_children(complete_object, offspring):
             for index in indexes:
                 numbers = {"index": index, "number": index + 1, "place": index}
-                yield child_of(complete, offspring, part, values | numbers)
+                yield child_of(complete_object, offspring, part, values | numbers)

@@ -215,14 +215,14 @@ def with_job_set(train_job: Json) -> Json:
 
 def with_unfinished_jobs(train_job: Json) -> Json:
     """Return a TrainJob without the Jobs that have succeeded, which are not created again."""
-    complete = with_job_set(train_job)
+    complete_job = with_job_set(train_job)
     succeeded_counts = succeeded_by_name(shape.items_at(train_job, "status", "jobsStatus"))
-    job_set = complete["spec"]["jobSet"]
+    job_set = complete_job["spec"]["jobSet"]
     jobs = [
         {**job, "replicas": max(_REPLICAS.read_from(job) - succeeded_counts.get(str(job.get("name")), 0), 0)}
         for job in job_set["replicatedJobs"]
     ]
-    return shape.with_spec(complete, jobSet={**job_set, "replicatedJobs": jobs})
+    return shape.with_spec(complete_job, jobSet={**job_set, "replicatedJobs": jobs})
 
 
 def missing_annotation_fields(train_job: Json, name: str, text: str) -> Json:

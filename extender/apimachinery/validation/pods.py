@@ -43,8 +43,8 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
             yield from amount_errors(name, amount, field)
             if section == "requests":
                 yield from _limit_errors(name, amount, limits, at)
-    requested = {*limits, *requests}
-    if any(name.startswith(_HUGE_PAGES_PREFIX) for name in requested) and not {"cpu", "memory"} & requested:
+    all_names = {*limits, *requests}
+    if any(name.startswith(_HUGE_PAGES_PREFIX) for name in all_names) and not {"cpu", "memory"} & all_names:
         yield errors.forbidden_field(at, "HugePages require cpu or memory")
 
 

@@ -31,7 +31,11 @@ _HOST_TODO = "Its issuer has to name that host; for cert-manager, add it to dnsN
 class Certificate(NamedTuple):
     """Certificate in a Secret.
 
-    `is_own` says whether Muster makes it. With `min_left`, its renewal is overdue.
+    Attributes:
+        name: Namespace and name of the Secret.
+        is_own: Whether Muster makes the certificate.
+        secret: The Secret; None if it does not exist.
+        min_left: Seconds before the expiry from which its renewal is overdue.
     """
 
     name: str

@@ -609,10 +609,10 @@ def _above_share(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
 def _claimants(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
     """Yield the other queues that hold less than their deserved share and have pending groups."""
     for queue in (evidence.queues or {}).values():
-        pending = queue.counts["pending"]
-        if queue.name != own_queue and pending and queue.share < _FULL_SHARE:
+        pending_count = queue.counts["pending"]
+        if queue.name != own_queue and pending_count and queue.share < _FULL_SHARE:
             summary = HolderSummary("Queue", name=queue.name)
-            yield Blocker("HasPending", holder=summary, pending=pending, share=share_of(queue))
+            yield Blocker("HasPending", holder=summary, pending=pending_count, share=share_of(queue))
 
 
 def _groups_ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:

@@ -33,7 +33,7 @@ _index_of, _shape_of, _sets_of = attrgetter("index"), attrgetter("shape"), attrg
 
 
 class DomainCapacity(NamedTuple):
-    """Capacity for some pods of each domain of a level.
+    """Capacity of each domain of a level for some pods.
 
     Attributes:
         codes: The domain of each row; -1 means no domain.

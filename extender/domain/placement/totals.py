@@ -20,7 +20,7 @@ NodesKey = frozenset[object]  # keys of NodeTests; equal for shapes that suit th
 
 
 class FreeAmount(NamedTuple):
-    """Topic of a read: free amount of a resource on all nodes that suit any of some shapes.
+    """Topic of a read: free amount of a resource on all nodes that suit at least one of several shapes.
 
     The amount is rounded to three digits.
     """
