@@ -1,7 +1,7 @@
 """Summaries of a cluster for users and programs: one set of records for all commands and pages.
 
 A summary comes from API objects alone, or from a running Muster. The JSON is the same. Amounts are numbers in
-the unit of their resource: cores, bytes or pieces. Timestamps are RFC 3339; unknown ones are empty.
+the unit of their resource: cores, bytes or pieces. Timestamps are RFC 3339; an unknown timestamp is empty.
 """
 
 import re
@@ -246,7 +246,7 @@ class CommandSummary(Summary, frozen=True):
     """Command that a user can run on an object.
 
     `purpose` is an infinitive, `right` the right that the command needs. `allowed` says whether the user has
-    it.
+    this right.
     """
 
     purpose: str
@@ -350,7 +350,10 @@ def resource_order(resource: str) -> tuple[int, str]:
 
 
 class DomainSummary(Summary, frozen=True):
-    """Domain of a topology. `path` has the names of the domains around it, largest first, and its own."""
+    """Domain of a topology.
+
+    `path` has the names of the domains around it, largest first, and its own name.
+    """
 
     path: Sequence[str]
     nodes: int

@@ -254,7 +254,7 @@ def name_hint(name: str, known_names: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str], maximum: int = 5, separator: str = ", ") -> str:
-    """Return a text with the first names, and the number of those left out."""
+    """Return a text with the first names, and the number of the omitted names."""
     return " ".join([separator.join(names[:maximum]), *and_more(len(names) - maximum)])
 
 

@@ -176,7 +176,7 @@ def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
 
 
 def admit(store: Store, pod: Json, is_dry_run: bool) -> None:
-    """Add a new pod to the usage of its quotas, unless the request is `dry`.
+    """Add a new pod to the usage of its quotas, unless the request is a dry run.
 
     Raises:
         BeyondQuota: The pod would exceed a quota.

@@ -246,7 +246,10 @@ class Service:
 
 
 def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: str) -> Json:
-    """Return the object to store. If the kind has a status subresource, only that writes the status."""
+    """Return the object to store.
+
+    If the kind has a status subresource, only this subresource writes the status.
+    """
     if subresource == "status":
         managed = desired["metadata"].get("managedFields")
         retained = {"managedFields": managed} if managed else {}

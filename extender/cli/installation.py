@@ -122,7 +122,7 @@ class Installation:
 
     @property
     def first_workload(self) -> "ServingObject":
-        """Return the first workload that runs Muster; one without settings if there is none."""
+        """Return the first workload that runs Muster; a workload without settings if there is none."""
         return self.workloads[0] if self.workloads else ServingObject({}, {})
 
 
@@ -150,7 +150,7 @@ class ServingObject(NamedTuple):
         return self.settings(field)[0]
 
     def settings(self, field: str) -> list[str]:
-        """Return all values of a setting that may have several."""
+        """Return all values of a setting that may have several values."""
         setting = next(setting for setting in SETTINGS if setting.field == field)
         flags = (arg.partition("=") for arg in self.container.get("args", ()))
         values = [value for name, _, value in flags if name == setting.flag]

@@ -120,9 +120,9 @@ def progress(title: str, total: float) -> Iterator[Advance]:
 
 @contextmanager
 def working(title: str) -> Iterator[Callable[[str], None]]:
-    """Show a line with a spinner on standard error while the block runs, if that is a terminal.
+    """Show a line with a spinner on standard error while the block runs, if standard error is a terminal.
 
-    Call the yielded function with the next text. Without a terminal it does nothing.
+    Call the yielded function with the next text. Without a terminal, the function does nothing.
     """
     if not sys.stderr.isatty():
         yield lambda text: None

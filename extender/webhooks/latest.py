@@ -45,7 +45,8 @@ class LookUps(Generic[T]):
     therefore gets a look-up that began after the review. A tenant can write thousands of groups for a queue
     that does not exist, so there are three limits:
 
-    - Reviews of the same name share a look-up that has not begun. A name has at most ten look-ups a second.
+    - Reviews that look up the same name share a look-up that has not begun. A name has at most ten look-ups a
+      second.
     - Only a few names are looked up at the same time.
     - Only a limited number of reviews wait for look-ups, so that other reviews continue.
 

@@ -1,6 +1,6 @@
 """Gang size: the number of a job's pods that start together.
 
-The first of these with a value decides:
+The first of these sources with a value decides:
 
     the job's annotation ── its pod template's ── its namespace's ── its queue's ── its kind
 

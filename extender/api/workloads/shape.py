@@ -293,7 +293,7 @@ def runtime_kinds(rows: Iterable[WorkloadRow]) -> list[RuntimeKind]:
 def with_runtime(obj: Json, spec: Json | None) -> Json:
     """Return a copy of a job with the spec of its runtime as `spec.runtime`.
 
-    None means that the runtime does not exist.
+    If `spec` is None, the runtime does not exist.
     """
     return with_spec(obj, **{_RUNTIME: spec})
 

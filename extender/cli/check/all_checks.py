@@ -84,7 +84,7 @@ def all_findings(
 
 
 def _is_installed(site: Installation) -> bool:
-    """Return whether Muster has a workload or a CRD. True if the user may not read these."""
+    """Return whether Muster has a workload or a CRD. True if the user may not read these objects."""
     try:
         return bool(site.workloads or site.muster_objects(CRDS))
     except ApiError:
@@ -128,7 +128,7 @@ def workload(site: Installation) -> Iterator[Finding]:
 
 
 def scheduler_skew(site: Installation) -> Iterator[Finding]:
-    """Check that a scheduler next to Muster has the API server's minor version, or the one before."""
+    """Check that a scheduler next to Muster has the API server's minor version, or the version before."""
     for serving in site.workloads:
         for container in serving.spec.get("containers") or ():
             match = _SCHEDULER_IMAGE.search(container.get("image", ""))

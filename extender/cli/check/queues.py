@@ -153,8 +153,8 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
 
     Args:
         diff: The planned and the existing queues.
-        may_sync: Whether Muster may read all quotas and write queues. If it may not, another check reports
-            that, and this function reports no missing queues.
+        may_sync: Whether Muster may read all quotas and write queues. If not, another check reports the
+            missing rights, and this function reports no missing queues.
     """
     faults = [f"{fault.source}, {fault}" for fault in diff.plan.faults]
     for name in diff.names_at(QuotaStep.LEAVE):

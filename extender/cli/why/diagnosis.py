@@ -365,7 +365,10 @@ def _stray_answer(evidence: Evidence, pod: Pod, name: str) -> Explanation:
 
 
 def _other_group_answer(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
-    """Return the answer about a pod in a PodGroup of another API. Muster reports on these only by events."""
+    """Return the answer about a pod in a PodGroup of another API.
+
+    Muster reports on such a PodGroup only by events.
+    """
     record, meta = other.record, pod.metadata
     queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
     reason, detail = evidence.reason_in_events("PodGroup", record.name)

@@ -103,7 +103,10 @@ class QueueFigures(Wire, frozen=True, omit_defaults=False):
 
 
 class Uncounted(Wire, frozen=True):
-    """Pods that were meant for a group and do not count. If `misnamed`, an annotation can correct this."""
+    """Pods that were meant for a group and do not count.
+
+    If `misnamed`, a corrected annotation makes them count.
+    """
 
     pods: list[str]
     namespace: str

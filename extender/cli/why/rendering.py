@@ -59,12 +59,15 @@ def remedies_of(answer: Explanation) -> list[str]:
 
 
 def joined(*parts: str) -> str:
-    """Return paragraphs as one text, without the empty ones."""
+    """Return paragraphs as one text, without empty paragraphs."""
     return "\n\n".join(filter(None, parts))
 
 
 def paragraphs(answer: Explanation) -> list[str]:
-    """Return the paragraphs of an answer. The first names the object; the second has its verdict."""
+    """Return the paragraphs of an answer.
+
+    The first paragraph names the object; the second has the verdict.
+    """
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     is_named_by_user = answer.group and not is_named_by_uid(answer.group)
     group = f", of podgroup/{answer.group}" if is_named_by_user else ""

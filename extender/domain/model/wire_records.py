@@ -287,7 +287,7 @@ def _is_vital(pod: Pod) -> bool:
 
 
 def _has_run(pod: Pod) -> bool:
-    """Return whether any container of the pod has ever run. A pod that its kubelet rejects fails before."""
+    """Return whether any container of the pod has ever run. A rejected pod fails before that."""
     if pod.status.phase in ("Running", "Succeeded"):
         return True
     statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])

@@ -38,7 +38,7 @@ def spend_beyond_free(spend: Spend, count: int, looks: float = 1) -> None:
     Args:
         spend: Spends the effort.
         count: The number of things.
-        looks: The cost of each of them.
+        looks: The cost of each thing.
     """
     if count > _FREE_COUNT:
         spend(count * looks)
@@ -533,8 +533,8 @@ class AffinityCounts:
         """
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.terms_for(pod).terms))
 
-    def admit(self, pod: PodRecord) -> Mask:
-        """Return the rows where no pod on the node or in its domain excludes `pod`, and its affinity is met.
+    def rows_for(self, pod: PodRecord) -> Mask:
+        """Return the rows where no other pod excludes `pod`, and where the affinity of `pod` is met.
 
         Raises:
             OverBudget: The evaluation is over budget.

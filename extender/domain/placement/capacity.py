@@ -142,9 +142,9 @@ class Capacity:
     ) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
-        The second array has a row for each of these rows. Column n is the number of `peer` pods that fit next
-        to n pods of `shape`, for n from 0 to `max_pods`. The number is -1 if n pods of `shape` do not fit.
-        `allowed_rows` has the rows that count, if not all.
+        The second array has an entry for each of these rows. Column n is the number of `peer` pods that fit
+        next to n pods of `shape`, for n from 0 to `max_pods`. The number is -1 if n pods of `shape` do not
+        fit. `allowed_rows` are the rows to consider. None means all rows.
         """
         counts, peers, (columns, amounts) = self.counts(shape), self.counts(peer), self._request(peer)
         rows = np.flatnonzero((counts + peers) if allowed_rows is None else (counts + peers) * allowed_rows)

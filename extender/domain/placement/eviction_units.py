@@ -211,7 +211,7 @@ def descending_key(text: str) -> tuple[int, ...]:
 
 
 class Loss(NamedTuple):
-    """Loss by the eviction of pods, ordered from the smallest."""
+    """Loss by the eviction of pods. Losses are compared field by field."""
 
     work: float  # part of the cluster, multiplied by the seconds of lost work
     cluster_part: float  # part of the cluster, in the dominant resource

@@ -464,7 +464,7 @@ class Planner:
         pairs = ((pod, self.nodes.row_of.get(node_of[pod.uid])) for pod in pods)
         rows = [(pod, row) for pod, row in pairs if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_interdependent(pods[0]):
-            admitting_rows = self.affinity.admit(pods[0])
+            admitting_rows = self.affinity.rows_for(pods[0])
             rows = [(pod, row) for pod, row in rows if admitting_rows[row]]
             row_numbers = np.array([row for _, row in rows], dtype=np.int64)
             rows = [rows[i] for i in self.affinity.positions(pods[0], row_numbers, np.ones_like(row_numbers))]
@@ -586,9 +586,9 @@ class Planner:
         return np.repeat(rows, max_pods)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
-        """Return the rows with capacity for a pod that its constraints allow, the tightest rows first."""
+        """Return the rows that have capacity for a pod and meet its constraints, the tightest rows first."""
         rows = self._fitting_counts(pod) > 0
-        rows = rows & self.affinity.admit(pod) if self.affinity.is_interdependent(pod) else rows
+        rows = rows & self.affinity.rows_for(pod) if self.affinity.is_interdependent(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
     def _search_placement(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:

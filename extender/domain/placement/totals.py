@@ -156,7 +156,7 @@ class _ShapeTable:
     def add(
         self, sums: Mapping[str, int], shapes: Sequence[Shape], rows: Rows, differences: AmountRows
     ) -> Mapping[str, int]:
-        """Return `sums`, the free amounts on the nodes that suit any of `shapes`, after `rows` have changed.
+        """Return `sums`, the free amounts on the nodes that suit one of `shapes`, after `rows` have changed.
 
         `differences` has the change of the amounts on each of the rows.
         """

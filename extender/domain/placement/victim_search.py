@@ -39,7 +39,7 @@ _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
 class Cost(NamedTuple):
-    """Cost of capacity on a row for one more member, ordered from the smallest by its fields.
+    """Cost of capacity on a row for one more member. Costs are compared field by field.
 
     Queues are compared by their shares instead of by their names.
     """
@@ -184,7 +184,7 @@ class Search:
         suitable_rows, affinity = self._planner.capacity.rows_for(pod.shape), self._planner.affinity
         if self._rows is not None:
             suitable_rows = suitable_rows & self._rows
-        return suitable_rows & affinity.admit(pod) if affinity.is_interdependent(pod) else suitable_rows
+        return suitable_rows & affinity.rows_for(pod) if affinity.is_interdependent(pod) else suitable_rows
 
     def _bounds(self, shape: Shape, suitable_rows: Mask) -> Iterator[Cost]:
         """Yield for each suitable row a lower bound of its cost.
@@ -387,14 +387,14 @@ def _spare_unneeded(
 
 
 def _freed_for(planner: Planner, pick: Pick, need: Missing) -> Resources:
-    """Return the amounts that a pick frees on nodes that suit any of the members."""
+    """Return the amounts that a pick frees on nodes that suit at least one of the members."""
     suitable_rows = np.logical_or.reduce([planner.capacity.rows_for(shape) for shape in need.shapes])
     rows = ((pod, planner.nodes.row_of.get(pod.node)) for pod in pick.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable_rows[row])
 
 
 class _QueueKey(NamedTuple):
-    """Sort key of a queue in CheapestRows: its first row, with the queue furthest above its share first."""
+    """Sort key of a queue in CheapestRows: the cost of its first row, with its share instead of its name."""
 
     tier: int
     loss: Loss
