@@ -45,7 +45,7 @@ _GRACE = 30  # seconds of the default grace period
 _KINDS_WITH_GENERATION = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *kinds.WORKLOAD_KINDS))
 
 
-def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
+def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, adds_gates: bool) -> None:
     """Set the defaults of a new object, run its admission, and validate it, all in place.
 
     Raises:
@@ -60,7 +60,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
         obj["metadata"]["generation"] = 1
     match kind.plural:
         case "pods":
-            _prepare_pod(obj, store, gating)
+            _prepare_pod(obj, store, adds_gates)
         case "jobs":
             _prepare_job(kind, obj)
         case "deployments" | "replicasets" | "statefulsets":
@@ -102,7 +102,7 @@ def _label(obj: Json, key: str) -> None:
     meta["labels"] = {key: meta.get("name", ""), **(meta.get("labels") or {})}
 
 
-def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
+def _prepare_pod(pod: Json, store: Store, adds_gates: bool) -> None:
     """Set the defaults, the priority, the scheduler, the gate and the status of a new pod."""
     spec = pod["spec"] = pod.get("spec") or {}
     spec.setdefault("schedulerName", "default-scheduler")
@@ -122,7 +122,7 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
     if is_adoptable and not has_opted_out and value_at(namespace, ("metadata", "labels", MANAGED)) == "true":
         spec["schedulerName"] = "muster"
     is_musters = spec["schedulerName"] in ("muster", "volcano") and not is_exempt
-    if gating and is_musters and {"name": GATE} not in gates:
+    if adds_gates and is_musters and {"name": GATE} not in gates:
         spec["schedulingGates"] = [*gates, {"name": GATE}]
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):

@@ -58,10 +58,10 @@ _INTERNAL_WRITE = WriteOptions()
 class Service:
     """Verbs on one store. `gating` says whether pods of Muster's scheduler get a scheduling gate."""
 
-    def __init__(self, store: Store, rng: random.Random | None = None, gating: bool = True) -> None:
+    def __init__(self, store: Store, rng: random.Random | None = None, adds_gates: bool = True) -> None:
         self.store = store
         self._rng = rng or random.Random()
-        self._gating = gating
+        self._adds_gates = adds_gates
         for kind, obj in FIRST_OBJECTS:
             self.create(kind, "", obj)
 
@@ -84,7 +84,7 @@ class Service:
                 self.get(NAMESPACES, "", obj["metadata"]["namespace"])
             if options.manager is not None:
                 obj = with_changes_of(kind, None, obj, options.manager)
-            prepare_for_create(kind, obj, self.store, self._gating)
+            prepare_for_create(kind, obj, self.store, self._adds_gates)
             meta = obj["metadata"]
             if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
                 raise already_exists(kind, meta["name"])

@@ -146,7 +146,7 @@ def kind_of(obj: Json, kinds: Kinds = WORKLOADS) -> WorkloadRow | None:
     return kinds.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
 
 
-def suspended(obj: Json) -> bool:
+def is_job_suspended(obj: Json) -> bool:
     kind = kind_of(obj)
     return kind is not None and is_suspended(kind, obj)
 
@@ -162,7 +162,7 @@ def count_pods(obj: Json) -> int:
     kind = kind_of(obj)
     if kind is None:
         return 1 if (obj.get("apiVersion"), obj.get("kind")) == POD else 0
-    if suspended(obj):
+    if is_job_suspended(obj):
         return 0
     complete, total = kind.complete(obj), 0
     for offspring in kind.offspring:
@@ -181,7 +181,7 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
         SHAPE_ERRORS: The object cannot be read.
     """
     kind = kind_of(obj)
-    if kind is None or suspended(obj):
+    if kind is None or is_job_suspended(obj):
         return
     complete_object = kind.complete(obj)
     for offspring in kind.offspring:

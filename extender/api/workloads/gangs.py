@@ -62,8 +62,8 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     if row is None:
         return MadePods(pods, len(counts), at_once=pods, requested=requested, volcano=volcano)
     dependent_roles = row.dependent_roles(obj, counts)
-    independent = sum(count for role, count in counts.items() if role not in dependent_roles)
-    at_once = row.at_once(obj, counts) if row.at_once else independent
+    independent_count = sum(count for role, count in counts.items() if role not in dependent_roles)
+    at_once = row.at_once(obj, counts) if row.at_once else independent_count
     return MadePods(pods, len(counts), at_once, row.together(obj), requested=requested, volcano=volcano)
 
 

@@ -57,7 +57,7 @@ _MAX_TASKS, _MAX_VOLUMES, _MAX_POLICIES, _MAX_CONTAINERS = 256, 256, 1024, 64
 
 
 def excess_fields(
-    templates: Sequence[Any], volumes: Sequence[Any], policies: int
+    templates: Sequence[Any], volumes: Sequence[Any], policy_count: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the fields of a Volcano Job with too many items, and the fault of each.
 
@@ -67,17 +67,17 @@ def excess_fields(
     Args:
         templates: The pod templates of the tasks.
         volumes: The volumes of the job.
-        policies: The number of policies of the job and its tasks.
+        policy_count: The number of policies of the job and its tasks.
     """
     counts = [
         ("spec.tasks", len(templates), _MAX_TASKS),
         ("spec.volumes", len(volumes), _MAX_VOLUMES),
-        ("spec.policies, with those of tasks", policies, _MAX_POLICIES),
+        ("spec.policies, with those of tasks", policy_count, _MAX_POLICIES),
     ]
     for index, template in enumerate(templates[:_MAX_TASKS]):
         kinds = ("containers", "initContainers")
-        containers = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
-        counts.append((f"spec.tasks[{index}].template.spec.containers", containers, _MAX_CONTAINERS))
+        container_count = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
+        counts.append((f"spec.tasks[{index}].template.spec.containers", container_count, _MAX_CONTAINERS))
     return ((field, f"invalid value {n}: must be at most {most}") for field, n, most in counts if n > most)
 
 
@@ -91,9 +91,9 @@ def volcano_tasks(job: Json) -> Json:
     """
     spec, tasks = job.get("spec") or {}, []
     as_written = shape.items_at(job, "spec", "tasks")
-    policies = sum(len(shape.items_at(owner, "policies")) for owner in (spec, *as_written))
+    policy_count = sum(len(shape.items_at(owner, "policies")) for owner in (spec, *as_written))
     templates = [task.get("template") for task in as_written]
-    for field, excess in excess_fields(templates, shape.items_at(job, "spec", "volumes"), policies):
+    for field, excess in excess_fields(templates, shape.items_at(job, "spec", "volumes"), policy_count):
         raise ValueError(f"{field}: {excess}")
     inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):

@@ -465,8 +465,8 @@ def _queue_state(queue: ObservedQueue) -> Iterator[Statement]:
     if is_deleted:
         yield Statement("QueueDeleted")
     if queue.state in ("Closing", "Closed"):
-        remaining = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
-        yield Statement(f"Queue{queue.state}", left=remaining)
+        group_count = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
+        yield Statement(f"Queue{queue.state}", left=group_count)
     elif queue.is_stopped and not is_deleted:
         yield Statement("QueueStopped", policy=queue.spec.stop_policy)
     else:

@@ -19,7 +19,7 @@ from extender.api.objects.cluster import ClusterTopology, Namespace, Node, Prior
 from extender.api.objects.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
-from extender.api.workloads.children import SHAPE_ERRORS, count_pods, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods, is_job_suspended
 from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.shape import KindName, RuntimeName, runtime_named_by, value_at, with_spec
 from extender.api.workloads.table import WORKLOADS
@@ -85,7 +85,7 @@ def waiting_jobs(
     """
     find = find_in_store(service.store)
     for obj, where in [*creation.objects]:
-        if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.KIND_BY_NAME):
+        if not (is_job_suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.KIND_BY_NAME):
             continue
         try:
             row, full_job = WORKLOADS[obj["apiVersion"], obj["kind"]], with_runtime_of(obj, find)
@@ -114,7 +114,7 @@ def left_out_texts(creation: Creation) -> Iterator[str]:
     """Yield notes about later pods of controllers, which the simulation leaves out."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
-        if obj["kind"] == kinds.JOBS.name and not suspended(obj):
+        if obj["kind"] == kinds.JOBS.name and not is_job_suspended(obj):
             rest = (value_at(obj, ("spec", "completions")) or 0) - count_pods(obj)
             if rest > 0:
                 yield f"{subject}: only its first pods are made; {rest} more, made as those succeed, are not"
