@@ -19,7 +19,7 @@ from extender.apimachinery.errors import FieldError, forbidden, forbidden_field,
 from extender.apimachinery.field_schemas import schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
 from extender.apimachinery.objects import READ_ERRORS, condition, set_condition, typed
-from extender.apimachinery.patches import json_patched
+from extender.apimachinery.patches import apply_json_patch
 from extender.apimachinery.store import Store
 from extender.apimachinery.validation.objects import change_errors, creation_errors
 from extender.apimachinery.validation.schemas import with_defaults
@@ -86,7 +86,7 @@ def _prepare_job(kind: ResourceKind, obj: Json) -> None:
         with suppress(*READ_ERRORS):  # `validate` refuses unreadable objects
             job = typed(obj, VolcanoJob)
             if job.spec.tasks:
-                obj |= json_patched(obj, job_defaults(job, "volcano"))
+                obj |= apply_json_patch(obj, job_defaults(job, "volcano"))
         return
     spec = obj.get("spec") or {}
     completions = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}

@@ -76,10 +76,10 @@ def without_field(value: Any, path: Path, schema: FieldSchema) -> Any:
         del remaining_parts[step]
     elif isinstance(inside, dict | list):
         remaining_parts[step] = without_field(inside, below, inner), inner
-    return joined_parts(value, {name: part for name, (part, _) in remaining_parts.items()})
+    return join_parts(value, {name: part for name, (part, _) in remaining_parts.items()})
 
 
-def joined_parts(like: Any, values: dict[str, Any]) -> Any:
+def join_parts(like: Any, values: dict[str, Any]) -> Any:
     """Return an object or list made of `values`, its parts by step. The result has the type of `like`."""
     if isinstance(like, dict):
         return {step.removeprefix("f:"): value for step, value in values.items()}
@@ -219,14 +219,14 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
     change = difference(before, after, schema)
     if not change.set_paths and not change.removed_paths:
         return after
-    new_entries = without_changed(entries, change, manager)
+    new_entries = without_changed_fields(entries, change, manager)
     if change.set_paths:
         own_paths = new_entries[manager].paths if manager in new_entries else frozenset()
         new_entries[manager] = Entry(manager, now(), own_paths | change.set_paths)
     return with_entries(after, new_entries.values())
 
 
-def without_changed(
+def without_changed_fields(
     entries: dict[Manager, Entry], change: Difference, writer: Manager
 ) -> dict[Manager, Entry]:
     """Return the entries of all managers after a change of the object by `writer`.

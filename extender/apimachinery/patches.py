@@ -41,19 +41,19 @@ def patch_of(media_type: str, body: Any, allows_strategic: bool) -> Patch:
     if media_type == "application/json-patch+json":
         if not isinstance(body, list):
             raise bad_request("error decoding patch: a JSON patch is a list of operations")
-        return lambda target: json_patched(target, body)
+        return lambda target: apply_json_patch(target, body)
     if not isinstance(body, dict):
         raise bad_request("error decoding patch: a patch of this form is an object")
     if media_type == "application/merge-patch+json":
         return lambda target: merged(target, body)
     strategic = ("application/strategic-merge-patch+json",) if allows_strategic else ()
     if media_type in strategic:
-        return lambda target: strategically_merged(target, body)
+        return lambda target: merge_strategically(target, body)
     media_types = "application/json-patch+json", "application/merge-patch+json", *strategic
     raise unsupported((*media_types, "application/apply-patch+yaml"))
 
 
-def strategically_merged(target: Any, patch: Json) -> Json:
+def merge_strategically(target: Any, patch: Json) -> Json:
     """Return an object after a strategic merge patch.
 
     Of the directives, only replace and delete are supported.
@@ -67,7 +67,7 @@ def strategically_merged(target: Any, patch: Json) -> Json:
         elif name.startswith("$"):  # other directives, such as $setElementOrder, are ignored
             continue
         elif isinstance(value, dict):
-            result[name] = strategically_merged(result.get(name), value)
+            result[name] = merge_strategically(result.get(name), value)
         elif isinstance(value, list) and name in _KEY_OF:
             result[name] = _merge_by_key(_KEY_OF[name], result.get(name) or [], value)
         else:
@@ -84,11 +84,11 @@ def _merge_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json]
         if item.get(_DIRECTIVE) == "delete":
             items.pop(item.get(key), None)
         else:
-            items[item.get(key)] = strategically_merged(items.get(item.get(key)), item)
+            items[item.get(key)] = merge_strategically(items.get(item.get(key)), item)
     return list(items.values())
 
 
-def json_patched(target: Json, operations: list[Json]) -> Json:
+def apply_json_patch(target: Json, operations: list[Json]) -> Json:
     """Return the object after a JSON patch.
 
     Raises:
@@ -176,7 +176,7 @@ def apply(kind: ResourceKind, live: Json, configuration: Json, manager: Manager,
     change = fields.difference(live, merged, schema)
     if not force:
         _refuse_conflicts(entries, change.set_paths, manager)
-    entries = fields.without_changed(entries, change, manager)
+    entries = fields.without_changed_fields(entries, change, manager)
     claimed_paths = fields.applied_paths(configuration, schema)
     old_entry = entries.pop(manager, None)
     other_paths = frozenset(path for entry in entries.values() for path in entry.paths)
@@ -197,7 +197,7 @@ def _merge(live: Any, desired: Any, schema: FieldSchema) -> Any:
     values = {step: value for step, (value, _) in fields.parts_of(live, schema).items()}
     for step, (value, inner) in fields.parts_of(desired, schema).items():
         values[step] = _merge(values.get(step), value, inner)
-    return fields.joined_parts(live, values)
+    return fields.join_parts(live, values)
 
 
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:

@@ -176,7 +176,7 @@ def width() -> int:
     return max(_MIN_WIDTH, min(shutil.get_terminal_size().columns, _MAX_WIDTH))
 
 
-def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
+def wrap(text: str, indent: str = "", hanging: str = "") -> str:
     """Return `text` in lines that fit the terminal. `hanging` indents all lines but the first."""
     return textwrap.fill(
         text,

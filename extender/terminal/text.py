@@ -69,14 +69,14 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     first_right = len(widths) - right
 
-    def padded(number: int, cell: str) -> str:
+    def pad(number: int, cell: str) -> str:
         gap = " " * (widths[number] - cell_len(cell))
         return cell + gap if number < first_right else gap + cell
 
-    return [_GAP.join(padded(number, cell) for number, cell in enumerate(row)).rstrip() for row in cells]
+    return [_GAP.join(pad(number, cell) for number, cell in enumerate(row)).rstrip() for row in cells]
 
 
-def shortened(name: str, width: int, has_unicode: bool) -> str:
+def shorten(name: str, width: int, has_unicode: bool) -> str:
     """Return a name without its middle if it is too long. The end of a name is often the distinct part."""
     if len(name) <= width:
         return name

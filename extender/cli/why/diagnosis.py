@@ -105,7 +105,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         uncounted=strays,
         holders=ahead,
         remedies=[*(stray.cause for stray in strays), *remedies],
-        commands=[*_renaming(case, strays), *offers],
+        commands=[*_renaming_offers(case, strays), *offers],
         notes=[*unread_queue_notes(evidence, queue), *remarks, *evidence.notes],
     )
 
@@ -210,7 +210,7 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
     return Statement("NoSuchGroup", group=named_group)
 
 
-def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
+def _renaming_offers(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
     """Yield the command that corrects the name of the group on a few pods.
 
     Many pods should be created again.

@@ -541,7 +541,7 @@ class AffinityCounts:
         """
         allowed_rows = self._admitting_rows(pod)
         for term in pod.shape.constraints.affinity:
-            allowed_rows &= self._near_selected(term, pod)
+            allowed_rows &= self._rows_of_term(term, pod)
         return allowed_rows
 
     def positions(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
@@ -636,7 +636,7 @@ class AffinityCounts:
                 free_rows &= ~pods.domains(terms)
         return free_rows
 
-    def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
+    def _rows_of_term(self, term: Term, pod: PodRecord) -> Mask:
         """Return the rows of the domains that hold a pod that `term` selects.
 
         If there is none yet and the term selects the pod itself, the pod may go to any domain.

@@ -199,14 +199,14 @@ class Capacity:
         """
         shapes = tuple(shapes)
         self._record(FreeAmount(nodes_key(shapes), resource))
-        return three_digits(resource, self._sum_for(shapes).get(resource, 0))
+        return three_digits(resource, self._free_sum(shapes).get(resource, 0))
 
-    def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
+    def free_sum(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
         """Return the free amounts on all nodes that suit any of `shapes`."""
         self._record(NODES_TOPIC)
-        return self._sum_for(tuple(shapes))
+        return self._free_sum(tuple(shapes))
 
-    def _sum_for(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
+    def _free_sum(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
         """Return the free amounts on the nodes that suit any of `shapes`, without recording a read.
 
         The amounts are computed once for all shapes that suit the same nodes.

@@ -76,7 +76,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
             pods_by_node.setdefault(pod.node, []).append(pod)
         return pods_by_node
 
-    def freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
+    def amounts_freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
         """Return the amounts that become free on a node if the unit's remaining pods, `pods`, are evicted."""
         if not pods or len(self.pods) == 1:
             return self.requests if pods else {}
@@ -239,7 +239,7 @@ class EvictionUnitsOfRow:
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
-    def cheaper_than(self, loss: Loss) -> list[EvictionUnit]:
+    def cheaper_units(self, loss: Loss) -> list[EvictionUnit]:
         """Return the units with a smaller loss, in the order of their losses."""
         if self.min_loss >= loss:
             return []

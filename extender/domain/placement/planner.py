@@ -601,7 +601,7 @@ class Planner:
         """
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
-        sums = self.capacity.sum_for(shapes)
+        sums = self.capacity.free_sum(shapes)
         is_any_interdependent = len(batches) > 2 or self._rows_by_sets or self.affinity.dependent_uids(pods)
         if not is_any_interdependent or any(n > sums.get(name, 0) for name, n in requests_of(shapes).items()):
             return None

@@ -434,7 +434,7 @@ class _Searches:
             planner = self._base_planner.clone()
             planner.unplace(need.members, self._lending.reserved_for(group))
             self._reservations.free_own_capacity(group, planner)
-            available = planner.capacity.sum_for(bound.shapes)  # fragmented resources do not count as scarce
+            available = planner.capacity.free_sum(bound.shapes)  # fragmented resources do not count as scarce
             scarce_resources = [name for name, n in bound.requests.items() if n > available.get(name, 0)]
             if must_move and scarce_resources:
                 continue

@@ -26,7 +26,7 @@ from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import Json, ResourceKind
-from extender.apimachinery.patches import json_patched
+from extender.apimachinery.patches import apply_json_patch
 from extender.apimachinery.quotas import with_usage
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
@@ -100,7 +100,7 @@ def waiting_jobs(
                     grouped = with_spec(full_job, **row.annotate(full_job, GROUP_ANNOTATION, record.podgroup))
                     paths = annotation_paths(row, grouped)
                     operations = unsuspend(grouped, row, paths, record.podgroup, stamp(0))
-                    for child in children_of(json_patched(grouped, operations), lambda _: None):
+                    for child in children_of(apply_json_patch(grouped, operations), lambda _: None):
                         if child["kind"] != kinds.POD_GROUPS.name:  # the PodGroup exists already
                             creation.add(child, where)
                 name = runtime_named_by(row, obj)
