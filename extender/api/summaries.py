@@ -50,16 +50,16 @@ def share_summaries(
     `specified` are the deserved amounts in the queue's spec.
     """
     for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *specified}):
-        used, share, guaranteed = (each.get(name, 0.0) for each in (allocated, deserved, guarantee))
+        used_amount, share, guaranteed = (each.get(name, 0.0) for each in (allocated, deserved, guarantee))
         yield ShareSummary(
             resource=name,
             flavor=flavor,
-            allocated=used,
+            allocated=used_amount,
             deserved=share,
             guarantee=guaranteed,
             ceiling=ceiling.get(name),
-            borrowed=max(used - share, 0.0),
-            lent=max(max(specified.get(name, 0.0), guaranteed) - max(share, used), 0.0),
+            borrowed=max(used_amount - share, 0.0),
+            lent=max(max(specified.get(name, 0.0), guaranteed) - max(share, used_amount), 0.0),
         )
 
 
@@ -330,14 +330,14 @@ def capacity_summaries(
     """
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)  # total, used … waiting
     for node in nodes:
-        remaining = node.left if node.reserved_for else _NO_AMOUNTS
-        columns = (node.allocatable, node.used, node.claimed, remaining)
+        reserved_amounts = node.left if node.reserved_for else _NO_AMOUNTS
+        columns = (node.allocatable, node.used, node.claimed, reserved_amounts)
         for resource in node.allocatable:
             row = sums[resource]
             for column, amounts in enumerate(columns):
                 row[column] += amounts.get(resource, 0.0)
-    pending = (group for group in groups if group.wait)
-    for group in pending:
+    pending_groups = (group for group in groups if group.wait)
+    for group in pending_groups:
         for resource, requested in group.asks.items():
             sums[resource][-1] += requested
     names = (name for name in sorted(sums, key=resource_order) if any(sums[name]))

@@ -191,8 +191,8 @@ def age(timestamp: str, now: datetime | None = None) -> str:
     Raises:
         ValueError: The text is no timestamp.
     """
-    passed = (now or datetime.now(UTC)) - as_datetime(timestamp)
-    return human_duration(max(0, int(passed.total_seconds())))
+    elapsed_time = (now or datetime.now(UTC)) - as_datetime(timestamp)
+    return human_duration(max(0, int(elapsed_time.total_seconds())))
 
 
 def timestamp_at(seconds: float) -> str:

@@ -199,15 +199,15 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, is_checked: 
     if is_checked:
         validate(kind, obj, change_errors(kind, before, obj))
     if kind is kinds.PODS:
-        old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
-        old_gates, new_gates = old.get("schedulingGates") or [], new.get("schedulingGates") or []
+        old_spec, new_spec, name = before["spec"], obj["spec"], obj["metadata"]["name"]
+        old_gates, new_gates = old_spec.get("schedulingGates") or [], new_spec.get("schedulingGates") or []
         if any(gate not in old_gates for gate in new_gates):
             error = forbidden_field("spec.schedulingGates", "only deletion is allowed")
             raise invalid(kinds.PODS, name, [error])
         times = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
         constraints = ("nodeSelector", "affinity") if old_gates else ()
         mutable = ("schedulingGates", "tolerations", *times, *constraints)
-        if _immutable_part(old, mutable) != _immutable_part(new, mutable):
+        if _immutable_part(old_spec, mutable) != _immutable_part(new_spec, mutable):
             message = f"pod updates may not change fields other than {', '.join(mutable)} and images"
             raise invalid(kinds.PODS, name, [forbidden_field("spec", message)])
     return obj

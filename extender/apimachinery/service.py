@@ -107,10 +107,10 @@ class Service:
         manager = options.manager
         with self.store:
             before = self.get(kind, namespace, name)
-            desired = change(before)
+            desired_object = change(before)
             if manager is not None:
-                desired = read(kind, desired, options.is_strict)
-            after = _merged_parts(kind, before, desired, subresource)
+                desired_object = read(kind, desired_object, options.is_strict)
+            after = _merged_parts(kind, before, desired_object, subresource)
             check_identity(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # `apply` has tracked its fields already
                 after = with_changes_of(kind, before, with_managers(before, after, subresource), manager)
@@ -251,9 +251,9 @@ def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: 
     If the kind has a status subresource, only this subresource writes the status.
     """
     if subresource == "status":
-        managed = desired["metadata"].get("managedFields")
-        retained = {"managedFields": managed} if managed else {}
-        meta = {**before["metadata"], **identity_of(desired), **retained}
+        managed_fields = desired["metadata"].get("managedFields")
+        retained_meta = {"managedFields": managed_fields} if managed_fields else {}
+        meta = {**before["metadata"], **identity_of(desired), **retained_meta}
         return {**before, "metadata": meta, "status": desired.get("status") or {}}
     after = {**desired, "apiVersion": kind.api_version, "kind": kind.name}
     after["metadata"] = {**desired.get("metadata", {})}
@@ -292,6 +292,6 @@ def _orphan_dependents(store: Store, owner: Json) -> None:
     for kind in (kind for kind in KINDS if kind.namespaced):
         for obj in store.all(kind, owner.get("namespace", "")):
             owners = obj["metadata"].get("ownerReferences") or []
-            retained = [reference for reference in owners if reference.get("uid") != owner["uid"]]
-            if retained != owners:
-                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": retained}})
+            other_owners = [reference for reference in owners if reference.get("uid") != owner["uid"]]
+            if other_owners != owners:
+                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": other_owners}})

@@ -104,12 +104,12 @@ class Installation:
     @cached_property
     def workloads(self) -> list["ServingObject"]:
         """Return the workloads that run Muster, with their kind, which lists of the API server omit."""
-        labelled = [
+        labelled_objects = [
             ServingObject({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
             for obj in self.muster_objects(resource, self.namespace)
         ]
-        return [workload for workload in labelled if workload.container]
+        return [workload for workload in labelled_objects if workload.container]
 
     @cached_property
     def pods(self) -> list["ServingObject"]:

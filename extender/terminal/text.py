@@ -91,8 +91,8 @@ def shows_unicode(stream: TextIO) -> bool:
 def bar(part: float, length: int, has_unicode: bool) -> tuple[str, str]:
     """Return the full and the empty part of a bar of `length` characters. `part` is from 0 to 1."""
     full, empty = ("█", "░") if has_unicode else ("#", ".")
-    filled = min(length, round(part * length))
-    return full * filled, empty * (length - filled)
+    full_count = min(length, round(part * length))
+    return full * full_count, empty * (length - full_count)
 
 
 _PACE = 0.1  # seconds between two updates of a progress bar

@@ -209,8 +209,8 @@ def _current_request(view: JobView, status: JobStatus) -> tuple[JobRequest, floa
             for request in policy_requests(view.job, view.pods, view.group_phase)
             if TRANSITIONS[phase, request.action].kill is not Kill.NONE
         )
-    current = next((request for request in requests if request.at <= view.now), _SYNC_REQUEST)
-    return current, min((request.at for request in requests if request.at > view.now), default=None)
+    current_request = next((request for request in requests if request.at <= view.now), _SYNC_REQUEST)
+    return current_request, min((request.at for request in requests if request.at > view.now), default=None)
 
 
 def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
@@ -312,8 +312,8 @@ def _missing_objects(view: JobView, status: JobStatus) -> Creations:
 
 def _removal_time(job: VolcanoJob, status: JobStatus) -> float | None:
     """Return the time at which an ended job is deleted; None if the job stays."""
-    ended, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
-    return ended + ttl if ttl is not None and ended and status.state.phase in FINAL_PHASES else None
+    ended_at, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
+    return ended_at + ttl if ttl is not None and ended_at and status.state.phase in FINAL_PHASES else None
 
 
 def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:

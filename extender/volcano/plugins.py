@@ -78,8 +78,8 @@ class PyTorch(Framework, frozen=True):
         size = sum(task.replicas for task in job.spec.tasks if task.name in (self.master, self.worker))
         variables = {"MASTER_ADDR": address, "MASTER_PORT": str(self.port), "WORLD_SIZE": str(size)}
         if task.name in (self.master, self.worker):
-            first = 0 if task.name == self.master else 1
-            variables["RANK"] = str(first + index)
+            first_rank = 0 if task.name == self.master else 1
+            variables["RANK"] = str(first_rank + index)
         for container in containers(pod, with_init=False):
             open_port(container, self.port, "pytorchjob-port")
             put_env(container, *({"name": name, "value": value} for name, value in variables.items()))

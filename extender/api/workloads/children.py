@@ -164,14 +164,14 @@ def count_pods(obj: Json) -> int:
         return 1 if (obj.get("apiVersion"), obj.get("kind")) == POD else 0
     if is_job_suspended(obj):
         return 0
-    complete, total = kind.complete(obj), 0
+    complete, pod_count = kind.complete(obj), 0
     for offspring in kind.offspring:
         pods_of_child: dict[int, int] = {}  # number of pods of a child, by the id of its part
         for part, values in parts_with_children(complete, offspring):
             if id(part.body) not in pods_of_child:
                 pods_of_child[id(part.body)] = count_pods(child_of(complete, offspring, part, values))
-            total += int(values["count"]) * pods_of_child[id(part.body)]
-    return total
+            pod_count += int(values["count"]) * pods_of_child[id(part.body)]
+    return pod_count
 
 
 def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:

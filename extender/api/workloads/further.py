@@ -45,8 +45,8 @@ class FileValue(NamedTuple):
     def refuse(self, allowed: str) -> None:
         """Add a fault: the value is not one of the allowed values."""
         text = repr(self.value)
-        shortened = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
-        self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
+        shortened_text = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
+        self.faults.append(f"{self.where}: invalid value {shortened_text}: must be {allowed}")
 
     def read(self, reader: Callable[[str], T], default: T, allowed: str) -> T:
         """Return the result of `reader` for the text; `default` if the value is invalid or missing.

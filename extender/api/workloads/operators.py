@@ -95,12 +95,12 @@ def volcano_tasks(job: Json) -> Json:
     templates = [task.get("template") for task in as_written]
     for field, excess in excess_fields(templates, shape.items_at(job, "spec", "volumes"), policy_count):
         raise ValueError(f"{field}: {excess}")
-    inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
+    inherited_fields = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):
-        inherited["priorityClassName"] = spec["priorityClassName"]
+        inherited_fields["priorityClassName"] = spec["priorityClassName"]
     for number, task in enumerate(as_written):
         template = task.get("template") or {}
-        template = {**template, "spec": {**inherited, **(template.get("spec") or {})}}
+        template = {**template, "spec": {**inherited_fields, **(template.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     # Without minPartitions, only tasks with minAvailable have a minimum. Tasks that start later have none.
     partitioned = [task for task in tasks if task.get("partitionPolicy")]
@@ -147,18 +147,18 @@ def _is_waiting(job: Json) -> bool:
     The annotation `STARTED` has the time of the admission. If the annotation is empty, the admission was
     withdrawn, and the job waits even if it has pods. Without the annotation, a job waits until it has pods.
     """
-    started, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
-    if started is not None:
-        return not started and phase not in (*_SUCCEEDED, *_FAILED)
+    start_record, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
+    if start_record is not None:
+        return not start_record and phase not in (*_SUCCEEDED, *_FAILED)
     return phase in (None, "", "Pending") and not any(value_at(job, ("status", name)) for name in _COUNTED)
 
 
 def _podgroup(job: Json) -> Json:
     """Return the spec of the job's PodGroup, as Volcano's controller makes it."""
     spec = volcano_tasks(job)["spec"]
-    minimum, total = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
-    if minimum > total:
-        raise ValueError(f"spec.minAvailable: invalid value {minimum}: its tasks make {total} pods")
+    minimum, pod_count = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
+    if minimum > pod_count:
+        raise ValueError(f"spec.minAvailable: invalid value {minimum}: its tasks make {pod_count} pods")
     queue = spec.get("queue") or DEFAULT_QUEUE
     min_by_task = {name: count for name, count in (spec["minTaskMember"] or {}).items() if count}
     parts = {"subGroupPolicy": spec["subGroupPolicy"]} if spec["subGroupPolicy"] else {}
@@ -366,8 +366,8 @@ def _template(spec: Json, role: Json, name: str) -> Json:
     meta, base = template.get("metadata") or {}, template.get("spec") or {}
     labels = {**(meta.get("labels") or {}), **(role.get("labels") or {})}
     annotations = {**(meta.get("annotations") or {}), **(role.get("annotations") or {})}
-    first, *others = base.get("containers") or [{}]
-    container = {"name": f"spark-kubernetes-{name}", "image": spec.get("image") or "spark", **first}
+    first_container, *others = base.get("containers") or [{}]
+    container = {"name": f"spark-kubernetes-{name}", "image": spec.get("image") or "spark", **first_container}
     cores = str(role.get("coreRequest") or role.get("cores") or 1)
     memory = f"{_memory(spec, role)}Mi"
     limits = {"memory": memory} | ({"cpu": str(role["coreLimit"])} if role.get("coreLimit") else {})

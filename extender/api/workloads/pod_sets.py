@@ -75,8 +75,8 @@ def _checked_template(pod: Json, role: str) -> Json:
         ValueError: The API server would refuse the pod, or its amounts cannot be read.
     """
     meta = pod["metadata"]
-    retained = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
-    template = {"metadata": retained, "spec": pod["spec"]}
+    retained_meta = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
+    template = {"metadata": retained_meta, "spec": pod["spec"]}
     title = f"the pod template of {role!r:.80}" if role else "the pod template"
     try:
         spec = msgspec.json.decode(msgspec.json.encode(template), type=Pod).spec
@@ -125,17 +125,17 @@ def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
 
 def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
     """Return the partial start of a job; None after a full start, or if the count has changed since."""
-    started, _, requested = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
-    if not (row.parallelism and _is_count(started) and _is_count(requested)):
+    started_text, _, requested_text = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
+    if not (row.parallelism and _is_count(started_text) and _is_count(requested_text)):
         return None
-    start = PartialStart(int(started), int(requested))
+    start = PartialStart(int(started_text), int(requested_text))
     return start if value_at(obj, row.parallelism) == start.started else None
 
 
 def with_requested_count(row: WorkloadRow, obj: Json) -> Json:
     """Return a job with the number of pods that its author requested."""
-    recorded = partial_start(row, obj)
-    return obj if recorded is None else _put(obj, row.parallelism, recorded.requested)
+    recorded_start = partial_start(row, obj)
+    return obj if recorded_start is None else _put(obj, row.parallelism, recorded_start.requested)
 
 
 def may_change_count(row: WorkloadRow, obj: Json) -> bool:
@@ -153,8 +153,8 @@ def _is_count(text: object) -> bool:
 
 
 def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
-    name, *rest = path
-    return {**obj, name: _put(obj.get(name) or {}, tuple(rest), value) if rest else value}
+    name, *rest_of_path = path
+    return {**obj, name: _put(obj.get(name) or {}, tuple(rest_of_path), value) if rest_of_path else value}
 
 
 def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:

@@ -109,10 +109,10 @@ def workload(site: Installation) -> Iterator[Finding]:
     for serving in site.workloads:
         obj = serving.obj
         kind, name, status = obj["kind"].lower(), name_of(obj), obj.get("status", {})
-        desired = status.get("desiredNumberScheduled", nested(obj, "spec", "replicas") or 0)
-        ready = status.get("numberReady", status.get("readyReplicas", 0))
-        message = f"{kind}/{name} has {ready} of {desired} replicas ready"
-        if ready and ready >= desired:
+        desired_count = status.get("desiredNumberScheduled", nested(obj, "spec", "replicas") or 0)
+        ready_count = status.get("numberReady", status.get("readyReplicas", 0))
+        message = f"{kind}/{name} has {ready_count} of {desired_count} replicas ready"
+        if ready_count and ready_count >= desired_count:
             yield fine("workload", message)
         else:
             todo = f"kubectl -n {obj['metadata']['namespace']} describe {kind} {name}"

@@ -209,8 +209,8 @@ def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | N
     """Return the verdict on a workload without pods, and a statement about its state."""
     spec = workload.get("spec") or {}
     conditions = {condition.get("type") for condition in _true_conditions(workload)}
-    if ending := next((type_ for type_ in _END_CONDITIONS if type_ in conditions), ""):
-        return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
+    if end_condition := next((type_ for type_ in _END_CONDITIONS if type_ in conditions), ""):
+        return Verdict.ENDED, Statement("WorkloadEndedAs", ending=end_condition)
     if job and job.state == Verdict.ENDED:
         return Verdict.ENDED, Statement("WorkloadEnded")
     if evidence.pods is None:

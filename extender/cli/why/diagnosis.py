@@ -537,8 +537,8 @@ def blockers(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
             keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
             return pending_blockers(other for other in evidence.groups if other.key in keys)
         case Reason.WINDOW_FULL:
-            starting = (other for other in evidence.groups if other.verdict is Verdict.STARTING)
-            return list(_holding_blockers(evidence, group, starting))
+            starting_groups = (other for other in evidence.groups if other.verdict is Verdict.STARTING)
+            return list(_holding_blockers(evidence, group, starting_groups))
     return []
 
 

@@ -115,13 +115,13 @@ def _common_part(pod: Pod) -> Pod:
     meta, spec = pod.metadata, counted_spec(pod)
     if spec.node_name:
         spec = replace(spec, node_name="")
-    common = Meta(
+    common_meta = Meta(
         namespace=meta.namespace,
         labels=_selected_labels(meta.labels, _LABEL_KEYS),
         annotations=_selected_labels(meta.annotations, _ANNOTATION_KEYS),
         owner_references=meta.owner_references,
     )
-    return Pod(common, spec)
+    return Pod(common_meta, spec)
 
 
 def _selected_labels(labels: Mapping[str, str] | None, names: Collection[str]) -> dict[str, str] | None:

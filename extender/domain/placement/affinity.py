@@ -572,8 +572,8 @@ class AffinityCounts:
     def add(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Only adding a pod raises OverBudget."""
         if self._has_terms:
-            selecting, anti_affinity = self.sets.terms_for(pod), self.sets.anti_affinity_of(pod.shape)
-            self._selected_pods.add(selecting, node, times)
+            selecting_terms, anti_affinity = self.sets.terms_for(pod), self.sets.anti_affinity_of(pod.shape)
+            self._selected_pods.add(selecting_terms, node, times)
             self._carriers.add(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times

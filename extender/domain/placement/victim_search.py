@@ -345,10 +345,10 @@ def _plan_by_trial(
         picks: The units chosen so far. The function adds the units that it evicts.
         need: The members without a node.
     """
-    plan, min_evicted_count, remaining = None, 1, iter(eviction_units)
+    plan, min_evicted_count, remaining_units = None, 1, iter(eviction_units)
     while plan is None:
         evicted_count = 0
-        for eviction_unit in remaining:
+        for eviction_unit in remaining_units:
             evicted_count += picks.evict_rest(eviction_unit)
             if evicted_count >= min_evicted_count:
                 break
