@@ -94,7 +94,7 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     yield "Admitted", f"{age(job.admitted_at)} ago" if job.admitted_at else NOTHING
     if job.partial_start:
         start = job.partial_start
-        yield "Started with", f"{start.started} of {counted(start.requested, 'pod')}"
+        yield "Started with", f"{start.started_count} of {counted(start.requested_count, 'pod')}"
     yield "Start timeouts", f"{job.start_timeouts} in a row" if job.start_timeouts else "none"
     yield "Age", age(job.meta.creation_timestamp)
 

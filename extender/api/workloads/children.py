@@ -62,7 +62,7 @@ def parts_with_children(obj: Json, offspring: Offspring) -> Iterator[tuple[Workl
     parts = [(part, offspring.count.read_from(part.body)) for part in parts_of(obj, offspring)]
     meta, place, total = obj.get("metadata") or {}, 0, sum(count for _, count in parts)
     fields_of_owner = {"owner": meta.get("name") or "", "uid": meta.get("uid") or _NO_UID, "total": total}
-    index = value_at(obj, offspring.first) if offspring.first else 0
+    index = value_at(obj, offspring.first_path) if offspring.first_path else 0
     for part, count in parts:
         if count:
             numbers = {"index": index or 0, "number": 1, "place": place, "count": count}

@@ -176,8 +176,8 @@ def _row(entry: FileValue) -> WorkloadRow:
         suspend=_path(fields["suspend"], "spec", _SUSPEND_FORM),
         offspring=_pod_sets(fields["podSets"]),
         manageable=True,
-        succeeded=tuple(_signs(fields["succeeded"])),
-        failed=tuple(_signs(fields["failed"])),
+        success=tuple(_signs(fields["succeeded"])),
+        failure=tuple(_signs(fields["failed"])),
     )
 
 

@@ -89,8 +89,8 @@ def _job_kind(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
         dependent_roles=_dependent_roles,
         suspend=("spec", "runPolicy", "suspend"),
         manageable=True,
-        succeeded=(Sign(condition="Succeeded"),),
-        failed=(Sign(condition="Failed"),),
+        success=(Sign(condition="Succeeded"),),
+        failure=(Sign(condition="Failed"),),
     )
 
 
@@ -305,8 +305,8 @@ TRAIN_JOB = WorkloadRow(
     together=lambda _: True,
     dependent_roles=lambda job, counts: dependent_jobs({"spec": with_job_set(job)["spec"]["jobSet"]}, counts),
     manageable=True,
-    succeeded=(Sign(condition="Complete"),),
-    failed=(Sign(condition="Failed"),),
+    success=(Sign(condition="Complete"),),
+    failure=(Sign(condition="Failed"),),
     complete=with_job_set,
     counting=with_unfinished_jobs,
     remark=lambda job: (

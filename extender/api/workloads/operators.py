@@ -208,8 +208,8 @@ VOLCANO_JOB = WorkloadRow(
     suspend=(),
     commanded=VOLCANO_COMMANDED,
     manageable=True,
-    succeeded=(Sign(fields={_PHASE: _SUCCEEDED}),),
-    failed=(Sign(fields={_PHASE: _FAILED}),),
+    success=(Sign(fields={_PHASE: _SUCCEEDED}),),
+    failure=(Sign(fields={_PHASE: _FAILED}),),
     complete=volcano_tasks,
 )
 
@@ -313,8 +313,8 @@ def _ray_job(version: str) -> WorkloadRow:
         together=lambda _: True,
         at_once=lambda job, _: _needed_pods({"spec": value_at(job, ("spec", "rayClusterSpec"))}),
         manageable=version == _MANAGED,
-        succeeded=(Sign(fields={deployment: ("Complete",)}),),
-        failed=(
+        success=(Sign(fields={deployment: ("Complete",)}),),
+        failure=(
             Sign(fields={deployment: ("Failed",)}),
             Sign(fields={deployment: ("Complete",), result: ("FAILED", "STOPPED")}),
         ),
@@ -425,7 +425,7 @@ SPARK_APPLICATION = WorkloadRow(
             name="{owner}-driver",
             template=DRIVER,
             is_optional=True,
-            annotated=("spec", "driver", "annotations"),
+            annotations_path=("spec", "driver", "annotations"),
             role="driver",
             labels=_spark_labels("driver"),
         ),
@@ -434,7 +434,7 @@ SPARK_APPLICATION = WorkloadRow(
             name="{owner}-{hash}-exec-{number}",
             template=EXECUTOR,
             is_optional=True,
-            annotated=("spec", "executor", "annotations"),
+            annotations_path=("spec", "executor", "annotations"),
             role="executor",
             count=Count(path=("spec", "executor", "instances")),
             owner=(POD, "{owner}-driver"),
@@ -445,8 +445,8 @@ SPARK_APPLICATION = WorkloadRow(
     together=lambda _: True,
     dependent_roles=lambda *_: ("executor",),
     manageable=True,
-    succeeded=(Sign(fields={_STATE: ("COMPLETED",)}),),
-    failed=(Sign(fields={_STATE: ("FAILED",)}),),
+    success=(Sign(fields={_STATE: ("COMPLETED",)}),),
+    failure=(Sign(fields={_STATE: ("FAILED",)}),),
     complete=with_templates,
     remark=lambda _: (
         "its executors come with its driver; in a real cluster the driver asks for them once it runs"

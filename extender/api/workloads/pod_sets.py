@@ -63,7 +63,7 @@ def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
     for offspring in kind.offspring:
         for part, values in parts_with_children(complete, offspring):
             count, role = outer.count * values["count"], offspring.role or part.role or outer.role
-            is_later = bool(offspring.later) and value_at(part.body, offspring.later) is True
+            is_later = bool(offspring.later_path) and value_at(part.body, offspring.later_path) is True
             child = child_of(complete, offspring, part, values)
             yield from _sets(child, JobPodSet(role, count, {}, is_later or outer.starts_later), kinds)
 
@@ -100,11 +100,11 @@ def _checked_template(pod: Json, role: str) -> Json:
 class PartialStart(NamedTuple):
     """Partial start of a job: the number of started pods, and the number that its author requested."""
 
-    started: int
-    requested: int
+    started_count: int
+    requested_count: int
 
     def __str__(self) -> str:
-        return f"{self.started}/{self.requested}"
+        return f"{self.started_count}/{self.requested_count}"
 
 
 def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
@@ -129,13 +129,13 @@ def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
     if not (row.parallelism and _is_count(started_text) and _is_count(requested_text)):
         return None
     start = PartialStart(int(started_text), int(requested_text))
-    return start if value_at(obj, row.parallelism) == start.started else None
+    return start if value_at(obj, row.parallelism) == start.started_count else None
 
 
 def with_requested_count(row: WorkloadRow, obj: Json) -> Json:
     """Return a job with the number of pods that its author requested."""
     recorded_start = partial_start(row, obj)
-    return obj if recorded_start is None else _put(obj, row.parallelism, recorded_start.requested)
+    return obj if recorded_start is None else _put(obj, row.parallelism, recorded_start.requested_count)
 
 
 def may_change_count(row: WorkloadRow, obj: Json) -> bool:
@@ -175,8 +175,8 @@ def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Pat
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
             if offspring.kind == POD:
-                if offspring.annotated:
-                    yield (*part.where, *offspring.annotated)
+                if offspring.annotations_path:
+                    yield (*part.where, *offspring.annotations_path)
                 elif offspring.template and isinstance(value_at(part.body, offspring.template), dict):
                     yield (*part.where, *offspring.template, *_ANNOTATIONS)
             elif inner := kinds.get(offspring.kind):

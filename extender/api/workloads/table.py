@@ -176,8 +176,8 @@ _CORE = (
         manageable=True,
         parallelism=("spec", "parallelism"),
         completions=("spec", "completions"),
-        succeeded=(Sign(condition="Complete"),),
-        failed=(Sign(condition="Failed"),),
+        success=(Sign(condition="Complete"),),
+        failure=(Sign(condition="Failed"),),
         counting=_without_finished_pods,
     ),
     WorkloadRow(
@@ -216,7 +216,7 @@ _CORE = (
                 prefix="{owner}-",
                 template=TEMPLATE,
                 count=_REPLICAS,
-                first=("spec", "ordinals", "start"),
+                first_path=("spec", "ordinals", "start"),
                 labels={
                     "apps.kubernetes.io/pod-index": "{index}",
                     "controller-revision-hash": "{owner}-{hash}",

@@ -440,7 +440,7 @@ class AffinityCounts:
         """
         self.effort: Effort = like.effort if like else Effort()
         self._like, self._occupancy, self._nodes = like, occupancy, nodes
-        self._capacity_for = counts
+        self._count_fitting = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.port_counts.items()}
         self._has_terms = len(occupancy.terms) > 0
         self._sharing_pods: dict[Term, dict[Shape, list[PodRecord]]] = {}
@@ -664,7 +664,7 @@ class AffinityCounts:
         labelled_rows = codes >= 0
         suitable_rows = labelled_rows.copy()
         for shape, pods in sharing_pods.items():
-            counts = np.minimum(self._capacity_for(shape), len(pods))
+            counts = np.minimum(self._count_fitting(shape), len(pods))
             rows = np.flatnonzero(labelled_rows & (counts > 0) & self._admitting_rows(pods[0]))
             row_positions = self.positions(pods[0], rows, counts[rows])
             sums = np.bincount(codes[rows[row_positions]], minlength=len(codes))

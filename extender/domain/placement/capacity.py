@@ -63,7 +63,7 @@ class Capacity:
         self._columns = {name: column for column, name in enumerate(dimensions)}
         sums = np.array([column.sum(dtype=np.float64) for column in free.T])  # may exceed 64-bit integers
         self._weights = 1.0 / np.maximum(sums, 1.0)
-        self._refused = {shape: set(rows) for shape, rows in refusing_rows.items()}
+        self._refusals = {shape: set(rows) for shape, rows in refusing_rows.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
         self._outdated_counts: Mapping[Shape, Rows] = {}  # counts before the last changes of rows
@@ -74,7 +74,7 @@ class Capacity:
     def clone(self) -> "Capacity":
         """Return a copy that changes independently."""
         totals = dict(self._totals)
-        clone = Capacity(self.dimensions, self.nodes, self.free.copy(), self._refused, totals, self._record)
+        clone = Capacity(self.dimensions, self.nodes, self.free.copy(), self._refusals, totals, self._record)
         clone.base, clone._dirty = self.base, set(self._dirty)
         return clone
 
@@ -227,12 +227,12 @@ class Capacity:
 
     def refuses(self, shape: Shape) -> bool:
         """Return whether the scheduler refuses `shape` on any node."""
-        return bool(self._refused.get(shape.on_all_nodes))
+        return bool(self._refusals.get(shape.on_all_nodes))
 
     @property
     def is_refused_anywhere(self) -> bool:
         """Return whether the scheduler refuses any shape on any node."""
-        return any(self._refused.values())
+        return any(self._refusals.values())
 
     def fits_without_refusals(self, shape: Shape, pod_count: int) -> bool:
         """Return whether `pod_count` pods of `shape` would fit if the scheduler refused no nodes."""
@@ -249,7 +249,7 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, amounts = self._request(shape)
-        is_suitable = self.nodes.suitable_rows(shape)[row] and row not in self._refused.get(
+        is_suitable = self.nodes.suitable_rows(shape)[row] and row not in self._refusals.get(
             shape.on_all_nodes, ()
         )
         return bool(is_suitable and (self.free[row, columns] >= amounts).all())
@@ -354,7 +354,7 @@ class Capacity:
 
     def forbid(self, shape: Shape, row: int) -> None:
         """Record that the scheduler refuses `shape` on a row."""
-        self._refused.setdefault(shape.on_all_nodes, set()).add(row)
+        self._refusals.setdefault(shape.on_all_nodes, set()).add(row)
         self.base = None  # the base totals do not account for this refusal
         self._invalidate([row])
 
@@ -376,7 +376,7 @@ class Capacity:
     def rows_for(self, shape: Shape) -> Mask:
         """Return the rows that labels, taints and refusals allow for `shape`. Free amounts do not matter."""
         mask = self.nodes.suitable_rows(shape)
-        refusing_rows = self._refused.get(shape.on_all_nodes)
+        refusing_rows = self._refusals.get(shape.on_all_nodes)
         if not refusing_rows:
             return mask
         mask = mask.copy()
