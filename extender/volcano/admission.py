@@ -27,7 +27,7 @@ from extender.volcano.states import Action
 T = TypeVar("T", bound=Hashable)
 
 DEFAULT_RETRIES = 3  # default number of retries of a job or a task
-_MAX_FAULTS = 20  # most reported faults of a job: the API server ignores answers that are too long
+_MAX_FAULTS = 20  # limit of reported faults of a job: the API server ignores answers that are too long
 _LABEL_RE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
 _ITERATIONS = ("", "any", "all")

@@ -33,7 +33,7 @@ from extender.volcano.states import (
     with_counts,
 )
 
-MAX_NAMED = 3  # most missing claims, or pods with other owners, that one report names
+MAX_NAMED = 3  # limit of missing claims, or of pods with other owners, that one report names
 
 
 class PodToCreate(NamedTuple):
@@ -120,8 +120,8 @@ def _may_begin(task: TaskSpec, ready_tasks: Collection[str]) -> bool:
     return any(are_ready) if depends_on.iteration == "any" else all(are_ready)
 
 
-_BATCH = 100  # most pods created, and most pods deleted, in one step
-_MAX_REPORTED_FAULTS = 3  # most faults of a job that become Events
+_BATCH = 100  # limit of pods that one step creates, and of pods that it deletes
+_MAX_REPORTED_FAULTS = 3  # limit of faults of a job that become Events
 _MAX_PAUSE = 60.0  # longest pause between two retries, in seconds
 _WAITING = "Waiting"  # reason in the status of a job that waits again after a start
 _SYNC_REQUEST = JobRequest(Action.SYNC)

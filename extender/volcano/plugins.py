@@ -31,7 +31,7 @@ from extender.volcano.plugin import (
 )
 from extender.volcano.pods import build_pod, owned_object
 
-_MAX_HOSTS = 100_000  # most hosts in all containers of a pod: the API server refuses larger pods
+_MAX_HOSTS = 100_000  # limit of hosts in all containers of a pod: the API server refuses larger pods
 
 
 def _excess_hosts(job: VolcanoJob) -> Iterator[str]:

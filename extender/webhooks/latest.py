@@ -28,9 +28,9 @@ from extender.webhooks.reviews import NotKnown
 
 REVIEW_TIMEOUT = 2.5  # seconds for all requests of a review; the API server waits at least 3
 LOOKUP_PERIOD = 0.1  # seconds between two look-ups of the same name
-MAX_LOOKUPS = 8  # most concurrent look-ups
-MAX_WAITING_REVIEWS = 48  # most reviews that wait for look-ups; other threads answer from the ledger
-_CACHE_SIZE = 4096  # most remembered look-ups, and most cached answers about rights
+MAX_LOOKUPS = 8  # limit of concurrent look-ups
+MAX_WAITING_REVIEWS = 48  # limit of reviews that wait for look-ups; other threads answer from the ledger
+_CACHE_SIZE = 4096  # limit of remembered look-ups, and of cached answers about rights
 _CACHE_SECONDS = 5.0  # seconds for which answers about rights are cached
 
 T = TypeVar("T")

@@ -285,7 +285,7 @@ class GroupHolder(Wire, frozen=True):
     pods: int = 0
     holds: Mapping[str, str] = {}
     deleting: int = 0  # number of its pods that are being deleted
-    overdue: str | None = None  # timestamp at which the first of them exceeded its grace period
+    overdue: str | None = None  # timestamp at which the first of these pods exceeded its grace period
 
 
 class Raise(Wire, frozen=True):

@@ -27,7 +27,7 @@ class JobPodSet(msgspec.Struct, frozen=True):
     role: str  # name of the set in lower case; empty if the kind has only one set
     count: int  # 1 or more
     template: Json  # labels, annotations and spec of the first pod
-    starts_later: bool = False  # whether its pods are created only after those of other sets have ended
+    starts_later: bool = False  # whether its pods are created only after the pods of other sets have ended
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:

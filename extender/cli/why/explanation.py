@@ -16,7 +16,7 @@ from extender.api.workloads.shape import kind_prefix
 from extender.domain.model import reasons
 from extender.kube.access import Right
 
-# Verdicts of pods and workloads, in addition to those of groups.
+# Verdicts of pods and workloads, in addition to the verdicts of groups.
 PLACED, ENDING, FOREIGN, EMPTY = "Placed", "Ending", "NotOurs", "NoPods"
 
 

@@ -99,7 +99,7 @@ class Constraints(NamedTuple):
     ports: tuple[HostPort, ...] = ()  # host ports of the containers
     affinity: tuple[Term, ...] = ()  # required terms only
     anti_affinity: tuple[Term, ...] = ()  # required terms only
-    # Constraints that only the scheduler evaluates, as written. Its refusals count for pods with equal ones.
+    # Constraints that only the scheduler evaluates, as written. Equal pods share its refusals.
     scheduler_rules: tuple[bytes, ...] = ()
     excess: str = ""  # constraints beyond the limits, for users; if there are any, no node fits
 

@@ -47,7 +47,7 @@ NO_TOPOLOGY = TopologyRequest()
 # Part of a group: () for all of it, a composite in it, (role,), a claim, or role and numbers of a slice.
 Part = tuple[str, ...]
 PartRequest = tuple[Part, TopologyRequest]
-_MAX_PART_ITEMS = 2  # most items of a part that is not a slice
+_MAX_PART_ITEMS = 2  # limit of items of a part that is not a slice
 
 
 class SubGroupPolicy(NamedTuple):

@@ -93,7 +93,7 @@ class Capacity:
         """Return the cached totals of all nodes; None while the scheduler refuses any shape on some node."""
         if self.is_refused_anywhere:
             return None
-        if self.base is not None:  # derive them from it, so that reads of inadmissible groups stay valid
+        if self.base is not None:  # totals derived from it keep reads of inadmissible groups valid
             later_totals = self.base.after(self.free.copy()) if self._dirty else self.base
             if later_totals is not None:
                 return later_totals
