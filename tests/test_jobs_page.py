@@ -46,8 +46,8 @@ def test_the_table_says_what_the_code_does() -> None:
         assert found[2] == (
             f"`{'.'.join(row.suspend)}`" if row.suspend else "Commands `AbortJob`, `ResumeJob`"
         )
-        assert all(text in found[3] for text in texts(row.succeeded))
-        assert all(text in found[4] for text in texts(row.failed))
+        assert all(text in found[3] for text in texts(row.success))
+        assert all(text in found[4] for text in texts(row.failure))
 
 
 def test_the_example_of_a_further_kind_is_sound() -> None:

@@ -169,8 +169,8 @@ class Setting(NamedTuple):
 
     @property
     def key(self) -> str:
-        first, *rest = self.field.split("_")
-        return first + "".join(map(str.capitalize, rest))
+        first_word, *other_words = self.field.split("_")
+        return first_word + "".join(map(str.capitalize, other_words))
 
     @property
     def repeatable(self) -> bool:
@@ -214,8 +214,8 @@ def contradictions(configuration: Configuration) -> Iterator[str]:
     if dashboard := configuration.dashboard_listen:
         addresses_by_flag["--dashboard-listen"] = dashboard
         if not dashboard.is_on_loopback and not configuration.dashboard_tls_folder:
-            required = f"a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
-            yield f"--dashboard-tls-folder: required value: {required}: eavesdroppers could read tokens"
+            folder_rule = f"a folder with tls.crt and tls.key, since {dashboard} is not on loopback"
+            yield f"--dashboard-tls-folder: required value: {folder_rule}: eavesdroppers could read tokens"
     ports = [address.port for address in addresses_by_flag.values() if address.port]
     if len(set(ports)) < len(ports):
         addresses = ", ".join(map(str, addresses_by_flag.values()))

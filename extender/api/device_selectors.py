@@ -97,9 +97,9 @@ def _steps(expression: str, minimum: int = 0) -> int:
         expression: The selector.
         minimum: The minimum length of the lists.
     """
-    loops = len(_LOOP_RE.findall(expression))
-    longest = max(expression.count(",") // loops, minimum) if loops else 0
-    return int(longest**loops) if loops else 0
+    loop_count = len(_LOOP_RE.findall(expression))
+    longest = max(expression.count(",") // loop_count, minimum) if loop_count else 0
+    return int(longest**loop_count) if loop_count else 0
 
 
 def _variable(domains: list[str], driver: str, attributes: Pairs, capacity: Pairs) -> dict[str, Any]:

@@ -120,8 +120,8 @@ def open_envelope(obj: bytes) -> tuple[str, bytes]:
     """
     if not obj.startswith(KUBERNETES_PREFIX):
         return "", obj
-    unknown = _UNKNOWN.FromString(obj[len(KUBERNETES_PREFIX) :])
-    return unknown.type_meta.kind, unknown.raw
+    envelope = _UNKNOWN.FromString(obj[len(KUBERNETES_PREFIX) :])
+    return envelope.type_meta.kind, envelope.raw
 
 
 def status_as_json(body: bytes) -> bytes:

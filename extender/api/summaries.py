@@ -1,7 +1,7 @@
 """Summaries of a cluster for users and programs: one set of records for all commands and pages.
 
 A summary comes from API objects alone, or from a running Muster. The JSON is the same. Amounts are numbers in
-the unit of their resource: cores, bytes or pieces. Timestamps are RFC 3339; unknown ones are empty.
+the unit of their resource: cores, bytes or pieces. Timestamps are RFC 3339; an unknown timestamp is empty.
 """
 
 import re
@@ -50,16 +50,16 @@ def share_summaries(
     `specified` are the deserved amounts in the queue's spec.
     """
     for name in sorted({*allocated, *deserved, *guarantee, *ceiling, *specified}):
-        used, share, guaranteed = (each.get(name, 0.0) for each in (allocated, deserved, guarantee))
+        used_amount, share, guaranteed = (each.get(name, 0.0) for each in (allocated, deserved, guarantee))
         yield ShareSummary(
             resource=name,
             flavor=flavor,
-            allocated=used,
+            allocated=used_amount,
             deserved=share,
             guarantee=guaranteed,
             ceiling=ceiling.get(name),
-            borrowed=max(used - share, 0.0),
-            lent=max(max(specified.get(name, 0.0), guaranteed) - max(share, used), 0.0),
+            borrowed=max(used_amount - share, 0.0),
+            lent=max(max(specified.get(name, 0.0), guaranteed) - max(share, used_amount), 0.0),
         )
 
 
@@ -246,7 +246,7 @@ class CommandSummary(Summary, frozen=True):
     """Command that a user can run on an object.
 
     `purpose` is an infinitive, `right` the right that the command needs. `allowed` says whether the user has
-    it.
+    this right.
     """
 
     purpose: str
@@ -330,14 +330,14 @@ def capacity_summaries(
     """
     sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * 5)  # total, used … waiting
     for node in nodes:
-        remaining = node.left if node.reserved_for else _NO_AMOUNTS
-        columns = (node.allocatable, node.used, node.claimed, remaining)
+        reserved_amounts = node.left if node.reserved_for else _NO_AMOUNTS
+        columns = (node.allocatable, node.used, node.claimed, reserved_amounts)
         for resource in node.allocatable:
             row = sums[resource]
             for column, amounts in enumerate(columns):
                 row[column] += amounts.get(resource, 0.0)
-    pending = (group for group in groups if group.wait)
-    for group in pending:
+    pending_groups = (group for group in groups if group.wait)
+    for group in pending_groups:
         for resource, requested in group.asks.items():
             sums[resource][-1] += requested
     names = (name for name in sorted(sums, key=resource_order) if any(sums[name]))
@@ -350,7 +350,10 @@ def resource_order(resource: str) -> tuple[int, str]:
 
 
 class DomainSummary(Summary, frozen=True):
-    """Domain of a topology. `path` has the names of the domains around it, largest first, and its own."""
+    """Domain of a topology.
+
+    `path` has the names of the domains around it, largest first, and its own name.
+    """
 
     path: Sequence[str]
     nodes: int

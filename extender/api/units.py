@@ -191,8 +191,8 @@ def age(timestamp: str, now: datetime | None = None) -> str:
     Raises:
         ValueError: The text is no timestamp.
     """
-    passed = (now or datetime.now(UTC)) - as_datetime(timestamp)
-    return human_duration(max(0, int(passed.total_seconds())))
+    elapsed_time = (now or datetime.now(UTC)) - as_datetime(timestamp)
+    return human_duration(max(0, int(elapsed_time.total_seconds())))
 
 
 def timestamp_at(seconds: float) -> str:
@@ -254,7 +254,7 @@ def name_hint(name: str, known_names: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str], maximum: int = 5, separator: str = ", ") -> str:
-    """Return a text with the first names, and the number of those left out."""
+    """Return a text with the first names, and the number of the omitted names."""
     return " ".join([separator.join(names[:maximum]), *and_more(len(names) - maximum)])
 
 

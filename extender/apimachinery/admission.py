@@ -19,7 +19,7 @@ from extender.apimachinery.errors import FieldError, forbidden, forbidden_field,
 from extender.apimachinery.field_schemas import schema_of
 from extender.apimachinery.kinds import Json, ResourceKind
 from extender.apimachinery.objects import READ_ERRORS, condition, set_condition, typed
-from extender.apimachinery.patches import json_patched
+from extender.apimachinery.patches import apply_json_patch
 from extender.apimachinery.store import Store
 from extender.apimachinery.validation.objects import change_errors, creation_errors
 from extender.apimachinery.validation.schemas import with_defaults
@@ -45,7 +45,7 @@ _GRACE = 30  # seconds of the default grace period
 _KINDS_WITH_GENERATION = frozenset((*(kind for kind in kinds.KINDS if kind.custom), *kinds.WORKLOAD_KINDS))
 
 
-def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool) -> None:
+def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, adds_gates: bool) -> None:
     """Set the defaults of a new object, run its admission, and validate it, all in place.
 
     Raises:
@@ -60,7 +60,7 @@ def prepare_for_create(kind: ResourceKind, obj: Json, store: Store, gating: bool
         obj["metadata"]["generation"] = 1
     match kind.plural:
         case "pods":
-            _prepare_pod(obj, store, gating)
+            _prepare_pod(obj, store, adds_gates)
         case "jobs":
             _prepare_job(kind, obj)
         case "deployments" | "replicasets" | "statefulsets":
@@ -86,7 +86,7 @@ def _prepare_job(kind: ResourceKind, obj: Json) -> None:
         with suppress(*READ_ERRORS):  # `validate` refuses unreadable objects
             job = typed(obj, VolcanoJob)
             if job.spec.tasks:
-                obj |= json_patched(obj, job_defaults(job, "volcano"))
+                obj |= apply_json_patch(obj, job_defaults(job, "volcano"))
         return
     spec = obj.get("spec") or {}
     completions = {} if {"completions", "parallelism"} & spec.keys() else {"completions": 1}
@@ -102,7 +102,7 @@ def _label(obj: Json, key: str) -> None:
     meta["labels"] = {key: meta.get("name", ""), **(meta.get("labels") or {})}
 
 
-def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
+def _prepare_pod(pod: Json, store: Store, adds_gates: bool) -> None:
     """Set the defaults, the priority, the scheduler, the gate and the status of a new pod."""
     spec = pod["spec"] = pod.get("spec") or {}
     spec.setdefault("schedulerName", "default-scheduler")
@@ -122,7 +122,7 @@ def _prepare_pod(pod: Json, store: Store, gating: bool) -> None:
     if is_adoptable and not has_opted_out and value_at(namespace, ("metadata", "labels", MANAGED)) == "true":
         spec["schedulerName"] = "muster"
     is_musters = spec["schedulerName"] in ("muster", "volcano") and not is_exempt
-    if gating and is_musters and {"name": GATE} not in gates:
+    if adds_gates and is_musters and {"name": GATE} not in gates:
         spec["schedulingGates"] = [*gates, {"name": GATE}]
     pod["status"] = {"phase": "Pending", "qosClass": "Burstable"}
     if spec.get("schedulingGates"):
@@ -199,15 +199,15 @@ def prepare_for_update(kind: ResourceKind, before: Json, obj: Json, is_checked: 
     if is_checked:
         validate(kind, obj, change_errors(kind, before, obj))
     if kind is kinds.PODS:
-        old, new, name = before["spec"], obj["spec"], obj["metadata"]["name"]
-        old_gates, new_gates = old.get("schedulingGates") or [], new.get("schedulingGates") or []
+        old_spec, new_spec, name = before["spec"], obj["spec"], obj["metadata"]["name"]
+        old_gates, new_gates = old_spec.get("schedulingGates") or [], new_spec.get("schedulingGates") or []
         if any(gate not in old_gates for gate in new_gates):
             error = forbidden_field("spec.schedulingGates", "only deletion is allowed")
             raise invalid(kinds.PODS, name, [error])
         times = "activeDeadlineSeconds", "terminationGracePeriodSeconds"
         constraints = ("nodeSelector", "affinity") if old_gates else ()
         mutable = ("schedulingGates", "tolerations", *times, *constraints)
-        if _immutable_part(old, mutable) != _immutable_part(new, mutable):
+        if _immutable_part(old_spec, mutable) != _immutable_part(new_spec, mutable):
             message = f"pod updates may not change fields other than {', '.join(mutable)} and images"
             raise invalid(kinds.PODS, name, [forbidden_field("spec", message)])
     return obj

@@ -50,8 +50,8 @@ def duplicate(field: str, value: Any) -> FieldError:
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
-    allowed = ", ".join(json.dumps(choice) for choice in supported)
-    message = f"Unsupported value: {_json(value)}: supported values: {allowed}"
+    choices = ", ".join(json.dumps(choice) for choice in supported)
+    message = f"Unsupported value: {_json(value)}: supported values: {choices}"
     return FieldError(field, "FieldValueNotSupported", message)
 
 
@@ -120,11 +120,11 @@ def invalid(kind: ResourceKind, name: str, errors: Sequence[FieldError]) -> Stat
 def invalid_object(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """Return the error for an invalid object, or for invalid options of a request."""
     causes = [{"reason": error.reason, "message": error.message, "field": error.field} for error in errors]
-    qualified = f"{kind}.{group}" if group else kind
+    qualified_kind = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": causes}
     texts = list(dict.fromkeys(map(str, errors)))
     reasons = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {reasons}', details)
+    return StatusError(422, "Invalid", f'{qualified_kind} "{name}" is invalid: {reasons}', details)
 
 
 def forbidden(kind: ResourceKind, name: str, reason: str) -> StatusError:

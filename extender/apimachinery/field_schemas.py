@@ -33,8 +33,8 @@ def definitions() -> dict[str, Json]:
         schemas |= _crd_schemas(crd)
     for kind in UNSHIPPED_KINDS:  # stands for a CRD that allows all fields
         text = {"type": "string"}
-        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        properties = {"apiVersion": text, "kind": text, "spec": anything, "status": anything}
+        any_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        properties = {"apiVersion": text, "kind": text, "spec": any_object, "status": any_object}
         schema = {"type": "object", "properties": properties}
         version = {"name": kind.version, "schema": {"openAPIV3Schema": schema}}
         spec = {"group": kind.group, "names": {"kind": kind.name}, "versions": [version]}
@@ -96,11 +96,11 @@ def openapi_document(path: str) -> Json | None:
     if path == OPENAPI_PATH:
         roots = {kind.root.strip("/") for kind in SERVED_KINDS}
         return {"paths": {root: {"serverRelativeURL": f"{OPENAPI_PATH}/{root}"} for root in sorted(roots)}}
-    served = [kind for kind in SERVED_KINDS if path == f"{OPENAPI_PATH}{kind.root}"]
-    if not served:
+    served_kinds = [kind for kind in SERVED_KINDS if path == f"{OPENAPI_PATH}{kind.root}"]
+    if not served_kinds:
         return None
     paths: Json = {}  # clients read here whether the server validates fields
-    for kind in served:
+    for kind in served_kinds:
         scope = "/namespaces/{namespace}" if kind.namespaced else ""
         named = {"group": kind.group, "version": kind.version, "kind": kind.name}
         parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
@@ -110,7 +110,7 @@ def openapi_document(path: str) -> Json | None:
         "openapi": "3.0.0",
         "info": {"title": "Muster's embedded cluster", "version": "v1"},
         "paths": paths,
-        "components": {"schemas": with_referenced_schemas(map(name_of, served))},
+        "components": {"schemas": with_referenced_schemas(map(name_of, served_kinds))},
     }
 
 

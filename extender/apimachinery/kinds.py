@@ -177,7 +177,7 @@ def discovery_document(path: str) -> Json | None:
 def _resource_list(root: str) -> Json | None:
     """Return the APIResourceList of the API version at `root`; None if no kind is served there."""
     resources: list[Json] = []
-    in_all = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)  # the kinds that `kubectl get all` lists
+    listed_kinds = (PODS, POD_GROUPS, *KUBERNETES_WORKLOADS)  # the kinds that `kubectl get all` lists
     for kind in (kind for kind in SERVED_KINDS if kind.root == root):
         resource = {
             "name": kind.plural,
@@ -186,7 +186,7 @@ def _resource_list(root: str) -> Json | None:
             "kind": kind.name,
             "verbs": ["create"] if kind in REVIEW_KINDS else _VERBS,
             "shortNames": list(kind.short),
-            "categories": ["all"] if kind in in_all else [],
+            "categories": ["all"] if kind in listed_kinds else [],
         }
         resources.append(resource)
         for name in subresources_of(kind):

@@ -76,10 +76,10 @@ def without_field(value: Any, path: Path, schema: FieldSchema) -> Any:
         del remaining_parts[step]
     elif isinstance(inside, dict | list):
         remaining_parts[step] = without_field(inside, below, inner), inner
-    return joined_parts(value, {name: part for name, (part, _) in remaining_parts.items()})
+    return join_parts(value, {name: part for name, (part, _) in remaining_parts.items()})
 
 
-def joined_parts(like: Any, values: dict[str, Any]) -> Any:
+def join_parts(like: Any, values: dict[str, Any]) -> Any:
     """Return an object or list made of `values`, its parts by step. The result has the type of `like`."""
     if isinstance(like, dict):
         return {step.removeprefix("f:"): value for step, value in values.items()}
@@ -118,9 +118,9 @@ def _applied_paths(value: Any, schema: FieldSchema, at: Path) -> Iterator[Path]:
 
 def difference(before: Json, after: Json, schema: FieldSchema) -> Difference:
     """Return the paths at which two versions of an object differ."""
-    set_, removed = set[Path](), set[Path]()
-    _compare(before, after, schema, (), set_, removed)
-    return Difference(frozenset(set_) - UNOWNED, frozenset(removed) - UNOWNED)
+    set_paths, removed_paths = set[Path](), set[Path]()
+    _compare(before, after, schema, (), set_paths, removed_paths)
+    return Difference(frozenset(set_paths) - UNOWNED, frozenset(removed_paths) - UNOWNED)
 
 
 def _compare(
@@ -132,11 +132,11 @@ def _compare(
     if type(before) is not type(after) or not (schema.splits(before) and schema.splits(after)):
         set_.update(_all_paths(after, schema, at))
         return
-    old, new = parts_of(before, schema), parts_of(after, schema)
-    removed.update((*at, step) for step in old.keys() - new.keys())
-    for step, (part, inner) in new.items():
-        if step in old:
-            _compare(old[step][0], part, inner, (*at, step), set_, removed)
+    old_parts, new_parts = parts_of(before, schema), parts_of(after, schema)
+    removed.update((*at, step) for step in old_parts.keys() - new_parts.keys())
+    for step, (part, inner) in new_parts.items():
+        if step in old_parts:
+            _compare(old_parts[step][0], part, inner, (*at, step), set_, removed)
         else:
             set_.update(_all_paths(part, inner, (*at, step)))
 
@@ -197,10 +197,10 @@ def with_managers(before: Json, after: Json, subresource: str) -> Json:
 
     A write through a subresource cannot remove entries.
     """
-    managed = None if subresource else after["metadata"].get("managedFields")
-    if managed in ([], [{}]):
+    managed_fields = None if subresource else after["metadata"].get("managedFields")
+    if managed_fields in ([], [{}]):
         return with_entries(after, ())
-    return after if managed else with_entries(after, entries_of(before).values())
+    return after if managed_fields else with_entries(after, entries_of(before).values())
 
 
 def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manager: Manager) -> Json:
@@ -219,14 +219,14 @@ def with_changes_of(kind: ResourceKind, before: Json | None, after: Json, manage
     change = difference(before, after, schema)
     if not change.set_paths and not change.removed_paths:
         return after
-    new_entries = without_changed(entries, change, manager)
+    new_entries = without_changed_fields(entries, change, manager)
     if change.set_paths:
         own_paths = new_entries[manager].paths if manager in new_entries else frozenset()
         new_entries[manager] = Entry(manager, now(), own_paths | change.set_paths)
     return with_entries(after, new_entries.values())
 
 
-def without_changed(
+def without_changed_fields(
     entries: dict[Manager, Entry], change: Difference, writer: Manager
 ) -> dict[Manager, Entry]:
     """Return the entries of all managers after a change of the object by `writer`.

@@ -20,8 +20,8 @@ def now(later: float = 0) -> str:
 
 
 def condition(type_: str, status: str, reason: str, message: str = "") -> Json:
-    required = {"type": type_, "status": status, "reason": reason, "lastTransitionTime": now()}
-    return {**required, "message": message} if message else required
+    required_fields = {"type": type_, "status": status, "reason": reason, "lastTransitionTime": now()}
+    return {**required_fields, "message": message} if message else required_fields
 
 
 def set_condition(status: Json, new: Json) -> bool:

@@ -41,19 +41,19 @@ def patch_of(media_type: str, body: Any, allows_strategic: bool) -> Patch:
     if media_type == "application/json-patch+json":
         if not isinstance(body, list):
             raise bad_request("error decoding patch: a JSON patch is a list of operations")
-        return lambda target: json_patched(target, body)
+        return lambda target: apply_json_patch(target, body)
     if not isinstance(body, dict):
         raise bad_request("error decoding patch: a patch of this form is an object")
     if media_type == "application/merge-patch+json":
         return lambda target: merged(target, body)
     strategic = ("application/strategic-merge-patch+json",) if allows_strategic else ()
     if media_type in strategic:
-        return lambda target: strategically_merged(target, body)
+        return lambda target: merge_strategically(target, body)
     media_types = "application/json-patch+json", "application/merge-patch+json", *strategic
     raise unsupported((*media_types, "application/apply-patch+yaml"))
 
 
-def strategically_merged(target: Any, patch: Json) -> Json:
+def merge_strategically(target: Any, patch: Json) -> Json:
     """Return an object after a strategic merge patch.
 
     Of the directives, only replace and delete are supported.
@@ -67,7 +67,7 @@ def strategically_merged(target: Any, patch: Json) -> Json:
         elif name.startswith("$"):  # other directives, such as $setElementOrder, are ignored
             continue
         elif isinstance(value, dict):
-            result[name] = strategically_merged(result.get(name), value)
+            result[name] = merge_strategically(result.get(name), value)
         elif isinstance(value, list) and name in _KEY_OF:
             result[name] = _merge_by_key(_KEY_OF[name], result.get(name) or [], value)
         else:
@@ -84,21 +84,21 @@ def _merge_by_key(key: str, before: list[Json], patch: list[Json]) -> list[Json]
         if item.get(_DIRECTIVE) == "delete":
             items.pop(item.get(key), None)
         else:
-            items[item.get(key)] = strategically_merged(items.get(item.get(key)), item)
+            items[item.get(key)] = merge_strategically(items.get(item.get(key)), item)
     return list(items.values())
 
 
-def json_patched(target: Json, operations: list[Json]) -> Json:
+def apply_json_patch(target: Json, operations: list[Json]) -> Json:
     """Return the object after a JSON patch.
 
     Raises:
         StatusError: 422 if the patch is invalid, or cannot be applied to the object.
     """
     try:
-        patched: Json = jsonpatch.apply_patch(target, operations)
+        patched_object: Json = jsonpatch.apply_patch(target, operations)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError) as fault:
         raise StatusError(422, "Invalid", f"the patch does not apply: {operations}: {fault}") from fault
-    return patched
+    return patched_object
 
 
 _TIME_FIELDS = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -116,8 +116,8 @@ def applied_object(kind: ResourceKind, name: str, subresource: str, body: Any) -
         raise bad_request("an applied configuration is an object")
     version, name_of_kind = body.get("apiVersion", ""), body.get("kind", "")
     if (version, name_of_kind) != (kind.api_version, kind.name):
-        qualified = version if "/" in version else f"/{version}"
-        raise bad_request(f"invalid object type: {qualified}, Kind={name_of_kind}")
+        qualified_version = version if "/" in version else f"/{version}"
+        raise bad_request(f"invalid object type: {qualified_version}, Kind={name_of_kind}")
     metadata = {**body.get("metadata", {})}
     if metadata.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
@@ -145,9 +145,9 @@ def refuse_untyped(kind: ResourceKind, configuration: Json) -> None:
 
 def _type_errors(value: Any, schema: FieldSchema, at: str) -> Iterator[str]:
     """Yield errors of values with wrong types, of undeclared fields, and of duplicate items."""
-    expected = {"array": list, "object": dict}.get(schema.published.get("type", ""))
-    if expected is not None and value is not None and not isinstance(value, expected):
-        yield f"{at}: expected {'list' if expected is list else 'map'}, got &{{{value}}}"
+    expected_type = {"array": list, "object": dict}.get(schema.published.get("type", ""))
+    if expected_type is not None and value is not None and not isinstance(value, expected_type):
+        yield f"{at}: expected {'list' if expected_type is list else 'map'}, got &{{{value}}}"
     elif isinstance(value, dict):
         for name, part in value.items():
             if not schema.has_field(name):
@@ -172,15 +172,15 @@ def apply(kind: ResourceKind, live: Json, configuration: Json, manager: Manager,
     """
     schema = schema_of(kind)
     entries = fields.entries_of(live)
-    merged = _merge(live, configuration, schema)
-    change = fields.difference(live, merged, schema)
+    merged_object = _merge(live, configuration, schema)
+    change = fields.difference(live, merged_object, schema)
     if not force:
         _refuse_conflicts(entries, change.set_paths, manager)
-    entries = fields.without_changed(entries, change, manager)
+    entries = fields.without_changed_fields(entries, change, manager)
     claimed_paths = fields.applied_paths(configuration, schema)
     old_entry = entries.pop(manager, None)
     other_paths = frozenset(path for entry in entries.values() for path in entry.paths)
-    pruned_object = merged
+    pruned_object = merged_object
     if old_entry is not None:  # remove fields that no manager owns any more
         needed_paths = _with_fields_above(claimed_paths) | _with_fields_above(other_paths) | UNOWNED
         for path in sorted(_with_fields_above(old_entry.paths) - needed_paths):
@@ -197,7 +197,7 @@ def _merge(live: Any, desired: Any, schema: FieldSchema) -> Any:
     values = {step: value for step, (value, _) in fields.parts_of(live, schema).items()}
     for step, (value, inner) in fields.parts_of(desired, schema).items():
         values[step] = _merge(values.get(step), value, inner)
-    return fields.joined_parts(live, values)
+    return fields.join_parts(live, values)
 
 
 def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
@@ -205,7 +205,7 @@ def _with_fields_above(paths: Iterable[Path]) -> set[Path]:
     return {path[:end] for path in paths for end in range(1, len(path) + 1)}
 
 
-def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Manager) -> None:
+def _refuse_conflicts(entries: dict[Manager, Entry], changed_paths: Paths, manager: Manager) -> None:
     """Refuse an apply that changes fields of other managers.
 
     Raises:
@@ -214,7 +214,7 @@ def _refuse_conflicts(entries: dict[Manager, Entry], changed: Paths, manager: Ma
     causes: list[Json] = []
     lines: list[str] = []
     for other, entry in entries.items():
-        paths = sorted(entry.paths & changed) if other != manager else []
+        paths = sorted(entry.paths & changed_paths) if other != manager else []
         if paths:
             owner = _manager_text(entry)
             texts = [path_text(path) for path in paths]

@@ -125,11 +125,11 @@ def refusal(quotas: Iterable[Json], pod: Pod) -> str:
         hard, used = quota["status"]["hard"], quota["status"]["used"]
         both = used.keys() & requested.keys()
         totals = {name: rounded_up(used[name], _MILLI) + rounded_up(requested[name], _MILLI) for name in both}
-        exceeded = [name for name in sorted(totals) if totals[name] > rounded_down(hard[name], _MILLI)]
-        if exceeded:
+        exceeded_names = [name for name in sorted(totals) if totals[name] > rounded_down(hard[name], _MILLI)]
+        if exceeded_names:
             text = f"exceeded quota: {quota['metadata']['name']}"
             for title, amounts in (("requested", requested), ("used", used), ("limited", hard)):
-                text += f", {title}: {','.join(f'{name}={amounts[name]}' for name in exceeded)}"
+                text += f", {title}: {','.join(f'{name}={amounts[name]}' for name in exceeded_names)}"
             return text
     return ""
 
@@ -157,8 +157,8 @@ def with_pod_usage(quota: Json, pod: Pod, times: int = 1) -> Json:
     for name, amount in usage(pod).items():
         if name in used:
             notation = used[name] if rounded_up(used[name], _MILLI) else amount  # 0 has no suffix to follow
-            total = rounded_up(used[name], _MILLI) + times * rounded_up(amount, _MILLI)
-            used[name] = _quantity(total, is_binary=str(notation).endswith("i"))
+            total_amount = rounded_up(used[name], _MILLI) + times * rounded_up(amount, _MILLI)
+            used[name] = _quantity(total_amount, is_binary=str(notation).endswith("i"))
     return {**quota, "metadata": {**quota["metadata"]}, "status": {**quota["status"], "used": used}}
 
 
@@ -176,7 +176,7 @@ def with_usage(quota: Json, pods: Iterable[Pod]) -> Json:
 
 
 def admit(store: Store, pod: Json, is_dry_run: bool) -> None:
-    """Add a new pod to the usage of its quotas, unless the request is `dry`.
+    """Add a new pod to the usage of its quotas, unless the request is a dry run.
 
     Raises:
         BeyondQuota: The pod would exceed a quota.
@@ -200,6 +200,6 @@ def recount(store: Store, namespace: str) -> None:
         quotas = store.all(RESOURCE_QUOTAS, namespace)
         pods = [typed(pod, Pod) for pod in store.all(PODS, namespace)] if quotas else []
         for quota in quotas:
-            current = with_usage(quota, pods)
-            if current != quota:
-                store.put(RESOURCE_QUOTAS, current)
+            current_quota = with_usage(quota, pods)
+            if current_quota != quota:
+                store.put(RESOURCE_QUOTAS, current_quota)

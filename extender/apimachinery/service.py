@@ -58,10 +58,10 @@ _INTERNAL_WRITE = WriteOptions()
 class Service:
     """Verbs on one store. `gating` says whether pods of Muster's scheduler get a scheduling gate."""
 
-    def __init__(self, store: Store, rng: random.Random | None = None, gating: bool = True) -> None:
+    def __init__(self, store: Store, rng: random.Random | None = None, adds_gates: bool = True) -> None:
         self.store = store
         self._rng = rng or random.Random()
-        self._gating = gating
+        self._adds_gates = adds_gates
         for kind, obj in FIRST_OBJECTS:
             self.create(kind, "", obj)
 
@@ -84,7 +84,7 @@ class Service:
                 self.get(NAMESPACES, "", obj["metadata"]["namespace"])
             if options.manager is not None:
                 obj = with_changes_of(kind, None, obj, options.manager)
-            prepare_for_create(kind, obj, self.store, self._gating)
+            prepare_for_create(kind, obj, self.store, self._adds_gates)
             meta = obj["metadata"]
             if self.store.get(kind, meta.get("namespace", ""), meta["name"]):
                 raise already_exists(kind, meta["name"])
@@ -107,10 +107,10 @@ class Service:
         manager = options.manager
         with self.store:
             before = self.get(kind, namespace, name)
-            desired = change(before)
+            desired_object = change(before)
             if manager is not None:
-                desired = read(kind, desired, options.is_strict)
-            after = _merged_parts(kind, before, desired, subresource)
+                desired_object = read(kind, desired_object, options.is_strict)
+            after = _merged_parts(kind, before, desired_object, subresource)
             check_identity(kind, before, after)
             if manager is not None and manager.operation != APPLY:  # `apply` has tracked its fields already
                 after = with_changes_of(kind, before, with_managers(before, after, subresource), manager)
@@ -246,11 +246,14 @@ class Service:
 
 
 def _merged_parts(kind: ResourceKind, before: Json, desired: Json, subresource: str) -> Json:
-    """Return the object to store. If the kind has a status subresource, only that writes the status."""
+    """Return the object to store.
+
+    If the kind has a status subresource, only this subresource writes the status.
+    """
     if subresource == "status":
-        managed = desired["metadata"].get("managedFields")
-        retained = {"managedFields": managed} if managed else {}
-        meta = {**before["metadata"], **identity_of(desired), **retained}
+        managed_fields = desired["metadata"].get("managedFields")
+        retained_meta = {"managedFields": managed_fields} if managed_fields else {}
+        meta = {**before["metadata"], **identity_of(desired), **retained_meta}
         return {**before, "metadata": meta, "status": desired.get("status") or {}}
     after = {**desired, "apiVersion": kind.api_version, "kind": kind.name}
     after["metadata"] = {**desired.get("metadata", {})}
@@ -289,6 +292,6 @@ def _orphan_dependents(store: Store, owner: Json) -> None:
     for kind in (kind for kind in KINDS if kind.namespaced):
         for obj in store.all(kind, owner.get("namespace", "")):
             owners = obj["metadata"].get("ownerReferences") or []
-            retained = [reference for reference in owners if reference.get("uid") != owner["uid"]]
-            if retained != owners:
-                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": retained}})
+            other_owners = [reference for reference in owners if reference.get("uid") != owner["uid"]]
+            if other_owners != owners:
+                store.put(kind, {**obj, "metadata": {**obj["metadata"], "ownerReferences": other_owners}})

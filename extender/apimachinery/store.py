@@ -85,9 +85,9 @@ class Store:
     def remove(self, kind: ResourceKind, key: Key) -> Json:
         with self:
             before = self._objects[kind].pop(key)
-            deleted = {**before, "metadata": dict(before["metadata"])}
-            self._record("DELETED", kind, deleted, before)
-            return deleted
+            deleted_object = {**before, "metadata": dict(before["metadata"])}
+            self._record("DELETED", kind, deleted_object, before)
+            return deleted_object
 
     def _record(self, type_: str, kind: ResourceKind, obj: Json, before: Json | None) -> None:
         self.version += 1

@@ -37,7 +37,7 @@ def completion(context: click.Context, shell: str) -> None:
 def for_kubectl() -> None:
     """Complete a line for kubectl, as the program kubectl_complete-muster.
 
-    The arguments are the words of the line. The last one is incomplete.
+    The arguments are the words of the line. The last word is incomplete.
     """
     from extender.cli import main
 

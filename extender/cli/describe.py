@@ -11,11 +11,11 @@ from extender.cli.access import ClusterAccess
 from extender.cli.kinds import Target, owner_kind
 from extender.cli.lookup import fetch
 from extender.cli.observed_jobs import ObservedJob, find_job
-from extender.cli.output import NOTHING, Json, age, amounts, fields, percent, section, wrapped
+from extender.cli.output import NOTHING, Json, age, amounts, fields, percent, section, wrap
 from extender.cli.why.answers import explain_workload, find_group
 from extender.cli.why.diagnosis import blockers, explain_group, explain_queue, figures_of, summary_of, wait_of
 from extender.cli.why.evidence import Evidence, is_gated
-from extender.cli.why.rendering import bars, joined, paragraphs, resource_rows
+from extender.cli.why.rendering import bars, join_texts, paragraphs, resource_rows
 from extender.domain.explain.observed_objects import ObservedGroup, ObservedQueue
 from extender.domain.model.reasons import Verdict
 from extender.domain.model.resources import quantities
@@ -67,7 +67,7 @@ def job_description(access: ClusterAccess, target: Target) -> str:
             for pods in record.pods
         )
         pods_to_make = columns(("ROLE", "COUNT", "REQUESTS OF EACH"), rows)
-    return joined(
+    return join_texts(
         heading,
         fields(_job_facts(job, evidence)),
         *other_paragraphs,
@@ -94,7 +94,7 @@ def _job_facts(job: ObservedJob, evidence: Evidence) -> Iterator[tuple[str, obje
     yield "Admitted", f"{age(job.admitted_at)} ago" if job.admitted_at else NOTHING
     if job.partial_start:
         start = job.partial_start
-        yield "Started with", f"{start.started} of {counted(start.requested, 'pod')}"
+        yield "Started with", f"{start.started_count} of {counted(start.requested_count, 'pod')}"
     yield "Start timeouts", f"{job.start_timeouts} in a row" if job.start_timeouts else "none"
     yield "Age", age(job.meta.creation_timestamp)
 
@@ -108,7 +108,7 @@ def group_description(access: ClusterAccess, target: Target) -> str:
         status = "Gated" if is_gated(pod) else pod.status.phase or NOTHING
         deleted_at = pod.metadata.deletion_timestamp
         rows.append((pod.metadata.name, "Ending" if deleted_at else status, pod.spec.node_name or NOTHING))
-    return joined(
+    return join_texts(
         heading,
         fields(_group_facts(group, evidence)),
         *other_paragraphs,
@@ -145,7 +145,7 @@ def queue_description(access: ClusterAccess, name: str) -> str:
         + (f", borrows {amounts(flavor.borrowed)}" if flavor.borrowed else "")
         for flavor in queue.status.flavors or ()
     ]
-    return joined(
+    return join_texts(
         heading,
         fields(_queue_facts(document.get("spec") or {}, queue)),
         verdict,
@@ -240,10 +240,10 @@ def _group_paragraphs(evidence: Evidence, queue: str) -> Iterator[str]:
                 since = f", for {age(scheduled.last_transition_time)}" if scheduled else ""
                 state = f"needs {group.spec.min_member}{since}"
             name = summary_of(group).display_name
-            lines.append(wrapped(f"{name}: {state}", _INDENT, hanging=_INDENT))
+            lines.append(wrap(f"{name}: {state}", _INDENT, hanging=_INDENT))
             if ahead:
                 names = ", ".join(other.holder.display_name for other in ahead)
-                lines.append(wrapped(f"behind {names}", _INDENT * 2, hanging=_INDENT))
+                lines.append(wrap(f"behind {names}", _INDENT * 2, hanging=_INDENT))
         lines += (f"{_INDENT}{text}" for text in and_more(len(matching_groups) - _MAX_LISTED))
         yield section(f"{heading} ({len(matching_groups)}):", lines, indent="")
 

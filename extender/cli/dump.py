@@ -81,9 +81,9 @@ def dump(file: Path, anonymous: bool, **port_flags: Any) -> None:
 
 def _fetch_dump(port_flags: dict[str, Any]) -> bytes:
     """Return the JSON of a dump. The debug port sends it compressed."""
-    compressed = BytesIO(debug_page("dump", _MAX_DUMP_BYTES, **port_flags))
+    compressed_file = BytesIO(debug_page("dump", _MAX_DUMP_BYTES, **port_flags))
     with suppress(*_DAMAGE_ERRORS):
-        if raw := gzip.GzipFile(fileobj=compressed).read(_MAX_DUMP_BYTES):
+        if raw := gzip.GzipFile(fileobj=compressed_file).read(_MAX_DUMP_BYTES):
             return raw
     raise click.ClickException("the answer is not of Muster's debug port")
 

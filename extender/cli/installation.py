@@ -104,12 +104,12 @@ class Installation:
     @cached_property
     def workloads(self) -> list["ServingObject"]:
         """Return the workloads that run Muster, with their kind, which lists of the API server omit."""
-        labelled = [
+        labelled_objects = [
             ServingObject({**obj, "kind": kind}, obj["spec"]["template"]["spec"])
             for resource, kind in ((DEPLOYMENTS, "Deployment"), (DAEMON_SETS, "DaemonSet"))
             for obj in self.muster_objects(resource, self.namespace)
         ]
-        return [workload for workload in labelled if workload.container]
+        return [workload for workload in labelled_objects if workload.container]
 
     @cached_property
     def pods(self) -> list["ServingObject"]:
@@ -122,7 +122,7 @@ class Installation:
 
     @property
     def first_workload(self) -> "ServingObject":
-        """Return the first workload that runs Muster; one without settings if there is none."""
+        """Return the first workload that runs Muster; a workload without settings if there is none."""
         return self.workloads[0] if self.workloads else ServingObject({}, {})
 
 
@@ -150,7 +150,7 @@ class ServingObject(NamedTuple):
         return self.settings(field)[0]
 
     def settings(self, field: str) -> list[str]:
-        """Return all values of a setting that may have several."""
+        """Return all values of a setting that may have several values."""
         setting = next(setting for setting in SETTINGS if setting.field == field)
         flags = (arg.partition("=") for arg in self.container.get("args", ()))
         values = [value for name, _, value in flags if name == setting.flag]

@@ -54,7 +54,7 @@ def all_kinds() -> Kinds:
 def owner_kinds() -> tuple[OwnerKind, ...]:
     """Return each kind of owners once, whatever its versions.
 
-    If two API groups have a kind of the same name, `job/x` means the first of them in the table.
+    If two API groups have a kind of the same name, `job/x` means the kind that comes first in the table.
     """
     return (*dict.fromkeys(_kind(row) for row in all_kinds().values() if row.group), *_DAEMON_SETS)
 

@@ -233,7 +233,7 @@ class _QuotaTree:
             yield from self._specs_below(name, path | {cohort})
 
     def _limits_of_cohort(self, cohort: str) -> Json:
-        """Return a cohort's spec with its limits of flavors, and the quotas of everything below it."""
+        """Return a cohort's spec with its limits of flavors, and the quotas of all specs below it."""
         quotas: defaultdict[str, list[Json]] = defaultdict(list)
         own_spec = self._cohorts[cohort].get("spec")
         for spec in self._specs_below(cohort, frozenset()):

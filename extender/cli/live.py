@@ -62,8 +62,8 @@ class ClockAdvance(NamedTuple):
 class LiveCluster:
     """Ledger of the live cluster.
 
-    `read_at` is the time at which it was read, in seconds since 1970. `notes` name parts that could not be
-    read.
+    `read_at` is the time at which the cluster was read, in seconds since 1970. `notes` name parts that could
+    not be read.
     """
 
     def __init__(self, access: ClusterAccess) -> None:
@@ -201,7 +201,10 @@ class LiveCluster:
         return {version["groupVersion"] for group in groups for version in group.get("versions") or ()}
 
     def _objects_of(self, resource: Resource, kind: type[T]) -> list[T]:
-        """Return the objects of a kind; none where the cluster does not serve it. A refused read is noted."""
+        """Return the objects of a kind; empty if the cluster does not serve the kind.
+
+        A refused read is noted.
+        """
         try:
             return self._access.reader.list(resource, "", kind)
         except NotFound:

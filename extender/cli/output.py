@@ -120,8 +120,8 @@ def table(
     if not rows:
         click.echo(f"No {kind} found{f' in namespace {namespace}' if namespace else ''}", err=True)
         return []
-    first = 1 if namespace and head[0] == "NAMESPACE" else 0
-    return columns(head[first:column_count], [row[first:column_count] for row in rows])
+    first_column = 1 if namespace and head[0] == "NAMESPACE" else 0
+    return columns(head[first_column:column_count], [row[first_column:column_count] for row in rows])
 
 
 # ---- results of changes
@@ -176,7 +176,7 @@ def width() -> int:
     return max(_MIN_WIDTH, min(shutil.get_terminal_size().columns, _MAX_WIDTH))
 
 
-def wrapped(text: str, indent: str = "", hanging: str = "") -> str:
+def wrap(text: str, indent: str = "", hanging: str = "") -> str:
     """Return `text` in lines that fit the terminal. `hanging` indents all lines but the first."""
     return textwrap.fill(
         text,
@@ -246,8 +246,8 @@ def interval(estimate: Estimate | None) -> str:
 
 def _time_until(timestamp: str | None) -> str:
     with suppress(ValueError):
-        remaining = as_datetime(timestamp or "") - datetime.now(UTC)
-        return units.human_duration(max(0, int(remaining.total_seconds())))
+        time_left = as_datetime(timestamp or "") - datetime.now(UTC)
+        return units.human_duration(max(0, int(time_left.total_seconds())))
     return NOTHING
 
 

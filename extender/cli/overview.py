@@ -303,7 +303,7 @@ class ObservedSource:
         )
 
     def _overdue_renewal(self, now: float) -> str:
-        """Return the last renewal of Muster's Lease if the next one is overdue, else an empty text."""
+        """Return the last renewal of Muster's Lease if the next renewal is overdue, else an empty text."""
         site = Installation(self._access._replace(namespace=""))
         with suppress(ApiError):
             for serving in site.workloads:

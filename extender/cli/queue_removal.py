@@ -73,7 +73,7 @@ class WatchedQueue:
         return wait_until(lambda: self.queue_in(*states), timeout, self.remaining_text)
 
     def remaining_text(self) -> str:
-        """Return a sentence about the groups in the queue, with their names if these may be read."""
+        """Return a sentence about the groups in the queue, with their names if the groups may be read."""
         queue = fetch(self._access.reader, QUEUES, "", self._name, ObservedQueue)
         groups = [f"podgroup/{group.key}" for group in Evidence(self._access, "").groups_in(self._name)]
         names = f": {listed(groups, _MAX_LISTED)}" if groups else ""

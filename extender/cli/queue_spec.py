@@ -258,12 +258,12 @@ def pop_spec(options: Json) -> Json:
     spec: Json = {}
     for flag in _FLAGS:
         if (value := options.pop(flag.name.replace("-", "_"))) is not None:
-            *parents, last = flag.path
+            *parents, last_field = flag.path
             parent = spec
             for step in parents:
                 parent = parent.setdefault(step, {})
-            former_value = parent.get(last)
-            parent[last] = {**former_value, **value} if isinstance(former_value, dict) else value
+            former_value = parent.get(last_field)
+            parent[last_field] = {**former_value, **value} if isinstance(former_value, dict) else value
     return spec
 
 

@@ -30,11 +30,11 @@ from extender.apimachinery.kinds import (
 from extender.cli.access import ClusterAccess, Flags, open_access
 from extender.cli.kinds import POD_GROUP, Target, owner_kind
 from extender.cli.live import ClockAdvance, LiveCluster
-from extender.cli.output import PHRASES, InvalidContent, Json, echo, show_document, wrapped
+from extender.cli.output import PHRASES, InvalidContent, Json, echo, show_document, wrap
 from extender.cli.why.answers import answers
 from extender.cli.why.evidence import Evidence
 from extender.cli.why.explanation import Explanation
-from extender.cli.why.rendering import joined
+from extender.cli.why.rendering import join_texts
 from extender.domain.explain.explain import explain_group
 from extender.domain.explain.what_if import (
     BadTerm,
@@ -84,7 +84,7 @@ def show_what_if(flags: Flags, target: Target, texts: Sequence[str], output: str
     except BadTerm as fault:
         raise InvalidContent(f"--what-if: {fault}") from fault
     if output == "text":
-        echo(joined(*paragraphs(result), "\n".join(wrapped(remark) for remark in live.notes)))
+        echo(join_texts(*paragraphs(result), "\n".join(wrap(remark) for remark in live.notes)))
     else:
         show_document({**msgspec.to_builtins(result), "notes": live.notes}, output)
 
@@ -129,12 +129,12 @@ def _key_of(live: LiveCluster, answer: Explanation) -> GroupKey:
 def paragraphs(result: WhatIf) -> Iterator[str]:
     condition, heading = f"If {' and '.join(result.terms)}", "Of others"
     if result.group is not None:
-        yield wrapped(f"{condition}, {result.group.called} {future(result.group)}")
+        yield wrap(f"{condition}, {result.group.called} {future(result.group)}")
         yield "\n".join(_outlook(result.group.after))
     else:
         heading = condition
     texts = (f"{group.called} {future(group)}" for group in result.others)
-    other_lines = [wrapped(text, _INDENT, hanging=_INDENT) for text in texts] + and_more(result.more_others)
+    other_lines = [wrap(text, _INDENT, hanging=_INDENT) for text in texts] + and_more(result.more_others)
     lines = [click.style(f"{heading}:", dim=True), *other_lines]
     yield "\n".join(lines) if other_lines else f"{heading}, nothing changes."
 
@@ -142,8 +142,8 @@ def paragraphs(result: WhatIf) -> Iterator[str]:
 def _outlook(outlook: Outlook) -> Iterator[str]:
     """Yield the reason and the numbers of a group that would still wait."""
     if outlook.verdict is Verdict.WAITING:
-        yield wrapped(sentence(outlook.reason), _INDENT)
-        yield wrapped(outlook.message, _INDENT)
+        yield wrap(sentence(outlook.reason), _INDENT)
+        yield wrap(outlook.message, _INDENT)
 
 
 # ---- objects that are not submitted yet
@@ -207,10 +207,10 @@ def show_plan(flags: Flags, files: Sequence[Path], output: str) -> bool:
     reported_texts = [obj.note for obj in unmanaged_objects]
     notes = [*(remark for remark in workload.notes if remark not in reported_texts), *live.notes]
     if output == "text":
-        costs = [wrapped(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in affected]
+        costs = [wrap(f"{group.called} {future(group)}", _INDENT, hanging=_INDENT) for group in affected]
         heading = click.style("For that, of others:", dim=True)
         costs_text = "\n".join([heading, *costs]) if costs else ""
-        echo(joined(*map(_start_text, planned_starts), costs_text, "\n".join(map(wrapped, notes))))
+        echo(join_texts(*map(_start_text, planned_starts), costs_text, "\n".join(map(wrap, notes))))
     else:
         starts, costs_of_others = (msgspec.to_builtins(items) for items in (planned_starts, affected))
         show_document({"starts": starts, "others": costs_of_others, "notes": notes}, output)
@@ -426,7 +426,7 @@ def _start_text(start: PlannedStart) -> str:
         UNKNOWN: f"would wait{not_before}, and it is not known for how long: {start.reason}.",
         NEVER: f"would never start as things are: {start.reason}.",
     }
-    lines = [wrapped(f"{start.name}{size_text} {texts[start.start]}")]
+    lines = [wrap(f"{start.name}{size_text} {texts[start.start]}")]
     sentences = [sentence(start.reason) if start.reason != NOT_ASKED else "", start.detail]
     if start.paid_by:
         sentences.append(f"These give up capacity for it: {listed(start.paid_by)}.")
@@ -437,4 +437,4 @@ def _start_text(start: PlannedStart) -> str:
         sentences.append(f"{holders}, and nothing says for how long (annotation {RUN_TIME}).")
     if start.remedy:
         sentences.append(f"{start.remedy[0].upper()}{start.remedy[1:]}.")
-    return "\n".join([*lines, *(wrapped(text, _INDENT) for text in sentences if text)])
+    return "\n".join([*lines, *(wrap(text, _INDENT) for text in sentences if text)])

@@ -314,7 +314,7 @@ def _set_offspring_forms(form: dict[str, Form], offspring: Offspring) -> None:
         part = part_form if isinstance(part_form, dict) else {OTHER_FIELDS: ANY}
         _set_nested(form, offspring.parts, {OTHER_FIELDS: part} if offspring.roles else [part])
     count = offspring.count
-    for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first)):
+    for path in filter(None, (count.path, count.at_least, count.at_most, count.times, offspring.first_path)):
         _set_nested(part, path, COUNT)
     for path, template in _templates(offspring):
         _set_nested(part, path, template)

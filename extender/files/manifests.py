@@ -12,7 +12,7 @@ from extender.api.configuration import Configuration
 from extender.api.objects.cluster import ClusterTopology
 from extender.api.objects.queues import Queue, ResourceFlavor
 from extender.api.objects.volcano import VolcanoJob
-from extender.api.workloads.children import SHAPE_ERRORS, count_pods, kind_of, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods, is_job_suspended, kind_of
 from extender.api.workloads.shape import KindName, value_at
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.admission import FIRST_OBJECTS, MAX_PODS
@@ -250,7 +250,7 @@ def _count_faults(manifests: Sequence[Manifest], notes: list[str]) -> Iterator[s
         if count > remaining:
             yield f"{subject}: asks for {count} pods; of all workloads together at most {MAX_PODS} are made"
         remaining -= min(count, remaining)
-        if suspended(manifest.object):
+        if is_job_suspended(manifest.object):
             remark = "suspended: no pods are made" if manifest.kind in _EXPANDED_ONCE else ""
         elif count == 0:
             remark = remark or "asks for no pods"

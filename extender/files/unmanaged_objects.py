@@ -13,7 +13,7 @@ from extender.api.keys import DEFAULT_QUEUE, DEFAULT_SCHEDULER, MIN_MEMBER, QUEU
 from extender.api.objects.base import OwnerReference
 from extender.api.objects.cluster import ElasticQuota, ElasticQuotaTree
 from extender.api.objects.queues import LocalQueue
-from extender.api.workloads.children import SHAPE_ERRORS, kind_of, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, is_job_suspended, kind_of
 from extender.api.workloads.gangs import Defaults
 from extender.api.workloads.pod_sets import annotation_paths, pod_sets
 from extender.api.workloads.shape import POD, Json, WorkloadRow, kind_prefix
@@ -128,7 +128,7 @@ def unmanaged_objects(objects: Sequence[Created], queues: QueuesOfJobs) -> Itera
         if controller_of([msgspec.convert(owner, OwnerReference) for owner in owners]):
             continue
         row = kind_of(obj)
-        is_suspended = suspended(obj)
+        is_suspended = is_job_suspended(obj)
         try:
             missing = [*_missing(with_runtime_of(obj, find), row, is_suspended, queues)]
         except SHAPE_ERRORS:  # the fault is reported elsewhere

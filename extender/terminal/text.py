@@ -69,14 +69,14 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[object]], right: int = 
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     first_right = len(widths) - right
 
-    def padded(number: int, cell: str) -> str:
+    def pad(number: int, cell: str) -> str:
         gap = " " * (widths[number] - cell_len(cell))
         return cell + gap if number < first_right else gap + cell
 
-    return [_GAP.join(padded(number, cell) for number, cell in enumerate(row)).rstrip() for row in cells]
+    return [_GAP.join(pad(number, cell) for number, cell in enumerate(row)).rstrip() for row in cells]
 
 
-def shortened(name: str, width: int, has_unicode: bool) -> str:
+def shorten(name: str, width: int, has_unicode: bool) -> str:
     """Return a name without its middle if it is too long. The end of a name is often the distinct part."""
     if len(name) <= width:
         return name
@@ -91,8 +91,8 @@ def shows_unicode(stream: TextIO) -> bool:
 def bar(part: float, length: int, has_unicode: bool) -> tuple[str, str]:
     """Return the full and the empty part of a bar of `length` characters. `part` is from 0 to 1."""
     full, empty = ("█", "░") if has_unicode else ("#", ".")
-    filled = min(length, round(part * length))
-    return full * filled, empty * (length - filled)
+    full_count = min(length, round(part * length))
+    return full * full_count, empty * (length - full_count)
 
 
 _PACE = 0.1  # seconds between two updates of a progress bar
@@ -120,9 +120,9 @@ def progress(title: str, total: float) -> Iterator[Advance]:
 
 @contextmanager
 def working(title: str) -> Iterator[Callable[[str], None]]:
-    """Show a line with a spinner on standard error while the block runs, if that is a terminal.
+    """Show a line with a spinner on standard error while the block runs, if standard error is a terminal.
 
-    Call the yielded function with the next text. Without a terminal it does nothing.
+    Call the yielded function with the next text. Without a terminal, the function does nothing.
     """
     if not sys.stderr.isatty():
         yield lambda text: None

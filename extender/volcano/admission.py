@@ -27,7 +27,7 @@ from extender.volcano.states import Action
 T = TypeVar("T", bound=Hashable)
 
 DEFAULT_RETRIES = 3  # default number of retries of a job or a task
-_MAX_FAULTS = 20  # most reported faults of a job: the API server ignores answers that are too long
+_MAX_FAULTS = 20  # limit of reported faults of a job: the API server ignores answers that are too long
 _LABEL_RE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _ACTIONS = tuple(action for action in Action if action is not Action.SYNC)
 _ITERATIONS = ("", "any", "all")
@@ -119,12 +119,12 @@ def review_change(old_job: VolcanoJob, job: VolcanoJob) -> list[Fault]:
     """
     if old_job.spec == job.spec:
         return []
-    old, new = _immutable_part(_with_names(old_job).spec), _immutable_part(_with_names(job).spec)
-    old_names, new_names = _task_names(old.tasks), _task_names(new.tasks)
+    old_part, new_part = _immutable_part(_with_names(old_job).spec), _immutable_part(_with_names(job).spec)
+    old_names, new_names = _task_names(old_part.tasks), _task_names(new_part.tasks)
     if old_names != new_names:
         text = f"invalid value {_repr(', '.join(new_names))}: must stay {_repr(', '.join(old_names))}"
         return [Fault(Code.JOB_IMMUTABLE, "spec.tasks", text)]
-    old_fields, new_fields = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    old_fields, new_fields = msgspec.to_builtins(old_part), msgspec.to_builtins(new_part)
     names = sorted(old_fields.keys() | new_fields.keys())
     changed_names = [name for name in names if old_fields.get(name) != new_fields.get(name)]
     text = "only minAvailable, priorityClassName, and replicas of tasks can change"

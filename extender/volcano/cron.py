@@ -25,7 +25,7 @@ from extender.volcano.states import JobPhase, phase_of
 
 JOB_VERSION = VOLCANO_JOB.api_version  # version of Jobs and CronJobs
 SCHEDULED_AT = "volcano.sh/cronjob-scheduled-timestamp"  # annotation of a Job with its scheduled time
-_MAX_LENGTH = 200  # most characters of a schedule, and of a time zone
+_MAX_LENGTH = 200  # limit of characters of a schedule, and of a time zone
 _MAX_NAME_LENGTH = 52  # a Job's name is a label of at most 63 characters, of which the minute needs 11
 _SUCCEEDED_LIMIT, _FAILED_LIMIT = 3, 1  # default history limits of ended Jobs
 _FAILED_PHASES = (JobPhase.FAILED, JobPhase.TERMINATED)

@@ -33,7 +33,7 @@ from extender.volcano.states import (
     with_counts,
 )
 
-MAX_NAMED = 3  # most missing claims, or pods with other owners, that one report names
+MAX_NAMED = 3  # limit of missing claims, or of pods with other owners, that one report names
 
 
 class PodToCreate(NamedTuple):
@@ -120,8 +120,8 @@ def _may_begin(task: TaskSpec, ready_tasks: Collection[str]) -> bool:
     return any(are_ready) if depends_on.iteration == "any" else all(are_ready)
 
 
-_BATCH = 100  # most pods created, and most pods deleted, in one step
-_MAX_REPORTED_FAULTS = 3  # most faults of a job that become Events
+_BATCH = 100  # limit of pods that one step creates, and of pods that it deletes
+_MAX_REPORTED_FAULTS = 3  # limit of faults of a job that become Events
 _MAX_PAUSE = 60.0  # longest pause between two retries, in seconds
 _WAITING = "Waiting"  # reason in the status of a job that waits again after a start
 _SYNC_REQUEST = JobRequest(Action.SYNC)
@@ -209,8 +209,8 @@ def _current_request(view: JobView, status: JobStatus) -> tuple[JobRequest, floa
             for request in policy_requests(view.job, view.pods, view.group_phase)
             if TRANSITIONS[phase, request.action].kill is not Kill.NONE
         )
-    current = next((request for request in requests if request.at <= view.now), _SYNC_REQUEST)
-    return current, min((request.at for request in requests if request.at > view.now), default=None)
+    current_request = next((request for request in requests if request.at <= view.now), _SYNC_REQUEST)
+    return current_request, min((request.at for request in requests if request.at > view.now), default=None)
 
 
 def _with_pace(request: JobRequest, status: JobStatus) -> JobRequest:
@@ -312,8 +312,8 @@ def _missing_objects(view: JobView, status: JobStatus) -> Creations:
 
 def _removal_time(job: VolcanoJob, status: JobStatus) -> float | None:
     """Return the time at which an ended job is deleted; None if the job stays."""
-    ended, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
-    return ended + ttl if ttl is not None and ended and status.state.phase in FINAL_PHASES else None
+    ended_at, ttl = unix_seconds(status.state.last_transition_time), job.spec.ttl_seconds_after_finished
+    return ended_at + ttl if ttl is not None and ended_at and status.state.phase in FINAL_PHASES else None
 
 
 def _remarks(job: VolcanoJob, request: JobRequest) -> Iterator[Remark]:

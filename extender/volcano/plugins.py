@@ -31,7 +31,7 @@ from extender.volcano.plugin import (
 )
 from extender.volcano.pods import build_pod, owned_object
 
-_MAX_HOSTS = 100_000  # most hosts in all containers of a pod: the API server refuses larger pods
+_MAX_HOSTS = 100_000  # limit of hosts in all containers of a pod: the API server refuses larger pods
 
 
 def _excess_hosts(job: VolcanoJob) -> Iterator[str]:
@@ -78,8 +78,8 @@ class PyTorch(Framework, frozen=True):
         size = sum(task.replicas for task in job.spec.tasks if task.name in (self.master, self.worker))
         variables = {"MASTER_ADDR": address, "MASTER_PORT": str(self.port), "WORLD_SIZE": str(size)}
         if task.name in (self.master, self.worker):
-            first = 0 if task.name == self.master else 1
-            variables["RANK"] = str(first + index)
+            first_rank = 0 if task.name == self.master else 1
+            variables["RANK"] = str(first_rank + index)
         for container in containers(pod, with_init=False):
             open_port(container, self.port, "pytorchjob-port")
             put_env(container, *({"name": name, "value": value} for name, value in variables.items()))

@@ -184,8 +184,8 @@ def _with_volumes(job: VolcanoJob, spec: Json) -> Json:
     if not claims:
         return dict(spec)
     names = {claim: f"job-volume-{number}" for number, claim in enumerate(dict.fromkeys(claims))}
-    claimed = zip(claims, job.spec.volumes or (), strict=True)
-    mounts = [{"name": names[claim], "mountPath": volume.mount_path} for claim, volume in claimed]
+    claimed_volumes = zip(claims, job.spec.volumes or (), strict=True)
+    mounts = [{"name": names[claim], "mountPath": volume.mount_path} for claim, volume in claimed_volumes]
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for claim, name in names.items()]
     containers = [
         {**container, "volumeMounts": [*items_at(container, "volumeMounts"), *mounts]}

@@ -146,9 +146,9 @@ def _task_events(task: TaskSpec, pods: list[JobPod], version: int) -> Iterator[_
     if end_times and sum(pod.phase == "Succeeded" for pod in pods) >= task.replicas:
         yield _JobEvent(TASK_COMPLETED, max(end_times), f"all pods of task {task.name} have succeeded", task)
     live_pods = [pod for pod in current_pods if pod.phase in ("Running", "Pending")]
-    restarts = sum(pod.restart_count for pod in live_pods)
-    if live_pods and task.max_retry != _UNLIMITED_RETRIES and restarts >= task.max_retry:
-        text = f"containers of task {task.name} were restarted {restarts} times"
+    restart_count = sum(pod.restart_count for pod in live_pods)
+    if live_pods and task.max_retry != _UNLIMITED_RETRIES and restart_count >= task.max_retry:
+        text = f"containers of task {task.name} were restarted {restart_count} times"
         yield _JobEvent(TASK_FAILED, max(pod.created_at for pod in live_pods), text, task)
 
 

@@ -134,15 +134,15 @@ def implied_phase(phase: JobPhase, status: JobStatus, spec: VolcanoJobSpec) -> J
 
 def _phase_after_running(status: JobStatus, spec: VolcanoJobSpec) -> JobPhase:
     """Return the phase that follows from the counts of a running job."""
-    total, minimum = spec.members, spec.min_available or 0
-    if total == 0:  # a job that is scaled to zero can be scaled up later
+    pod_count, minimum = spec.members, spec.min_available or 0
+    if pod_count == 0:  # a job that is scaled to zero can be scaled up later
         return JobPhase.RUNNING
     if spec.min_success is not None and status.succeeded >= spec.min_success:
         return JobPhase.COMPLETED
-    if status.succeeded + status.failed >= total:
+    if status.succeeded + status.failed >= pod_count:
         failed = spec.min_success is not None or _lacks_successes(status, spec) or status.succeeded < minimum
         return JobPhase.FAILED if failed else JobPhase.COMPLETED
-    return JobPhase.PENDING if status.pending > total - minimum else JobPhase.RUNNING
+    return JobPhase.PENDING if status.pending > pod_count - minimum else JobPhase.RUNNING
 
 
 def _lacks_successes(status: JobStatus, spec: VolcanoJobSpec) -> bool:

@@ -140,11 +140,11 @@ def read_stored(data: Data) -> StoredPairs | None:
         authorities = split_bundle(data["ca.crt"])
         tls_pair = _pair(data, "tls", authorities)
         next_pair = _pair(data, "next", authorities) if "next.crt" in data else None
-        stored = StoredPairs(tls_pair, next_pair, authorities)
-        _ = stored.certificate  # raises an error if a needed field cannot be read
+        stored_pairs = StoredPairs(tls_pair, next_pair, authorities)
+        _ = stored_pairs.certificate  # raises an error if a needed field cannot be read
     except (KeyError, Unreadable):
         return None
-    return stored
+    return stored_pairs
 
 
 def _pair(data: Data, name: str, authorities: tuple[bytes, ...]) -> Pair:
@@ -162,20 +162,20 @@ def _pair(data: Data, name: str, authorities: tuple[bytes, ...]) -> Pair:
 
 
 def next_certificates(
-    step: RotationStep, stored: StoredPairs | None, hosts: frozenset[str], lifetime: float, now: float
+    step: RotationStep, stored_pairs: StoredPairs | None, hosts: frozenset[str], lifetime: float, now: float
 ) -> StoredPairs:
     """Return the certificates to store after a step."""
-    if stored is None or step is RotationStep.MAKE:
+    if stored_pairs is None or step is RotationStep.MAKE:
         pair = make_pair(sorted(hosts), lifetime, now)
         return StoredPairs(pair, None, (pair.authority,))
     if step is RotationStep.PREPARE:
         pair = make_pair(sorted(hosts), lifetime, now)
-        return StoredPairs(stored.tls_pair, pair, (*stored.authorities, pair.authority))
-    if step is RotationStep.SWITCH and stored.next_pair:
-        return StoredPairs(stored.next_pair, None, stored.authorities)
+        return StoredPairs(stored_pairs.tls_pair, pair, (*stored_pairs.authorities, pair.authority))
+    if step is RotationStep.SWITCH and stored_pairs.next_pair:
+        return StoredPairs(stored_pairs.next_pair, None, stored_pairs.authorities)
     if step is RotationStep.PRUNE:
-        return StoredPairs(stored.tls_pair, None, (stored.tls_pair.authority,))
-    return stored
+        return StoredPairs(stored_pairs.tls_pair, None, (stored_pairs.tls_pair.authority,))
+    return stored_pairs
 
 
 class CertificateRotation(Poller):

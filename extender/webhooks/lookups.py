@@ -28,9 +28,9 @@ from extender.webhooks.reviews import NotKnown
 
 REVIEW_TIMEOUT = 2.5  # seconds for all requests of a review; the API server waits at least 3
 LOOKUP_PERIOD = 0.1  # seconds between two look-ups of the same name
-MAX_LOOKUPS = 8  # most concurrent look-ups
-MAX_WAITING_REVIEWS = 48  # most reviews that wait for look-ups; other threads answer from the ledger
-_CACHE_SIZE = 4096  # most remembered look-ups, and most cached answers about rights
+MAX_LOOKUPS = 8  # limit of concurrent look-ups
+MAX_WAITING_REVIEWS = 48  # limit of reviews that wait for look-ups; other threads answer from the ledger
+_CACHE_SIZE = 4096  # limit of remembered look-ups, and of cached answers about rights
 _CACHE_SECONDS = 5.0  # seconds for which answers about rights are cached
 
 T = TypeVar("T")
@@ -45,7 +45,8 @@ class LookUps(Generic[T]):
     therefore gets a look-up that began after the review. A tenant can write thousands of groups for a queue
     that does not exist, so there are three limits:
 
-    - Reviews of the same name share a look-up that has not begun. A name has at most ten look-ups a second.
+    - Reviews that look up the same name share a look-up that has not begun. A name has at most ten look-ups a
+      second.
     - Only a few names are looked up at the same time.
     - Only a limited number of reviews wait for look-ups, so that other reviews continue.
 
@@ -86,9 +87,9 @@ class LookUps(Generic[T]):
     def _find(self, name: str, timeout: float) -> T | None:
         """Wait for a look-up of the name that has not begun yet, or begin a new look-up."""
         with self._lock:
-            pending = self._pending_lookups.get(name)
-            result = self._pending_lookups[name] = pending or Future()
-        if pending is None:
+            pending_result = self._pending_lookups.get(name)
+            result = self._pending_lookups[name] = pending_result or Future()
+        if pending_result is None:
             self._look_up(name, result, self._clock() + timeout)
         try:
             return result.result(timeout)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _NOT_SYNCED = Fault(Code.NOT_NOW, "", "Muster has not finished reading the cluster: try again in a moment")
 _UNCHECKED = "Muster has not finished reading the cluster, so the queue was not checked"
-_RETRY_SECONDS = 1  # seconds
+_RETRY_SECONDS = 1  # seconds after which the user should try again
 
 
 class Malformed(ValueError):
@@ -54,7 +54,7 @@ class Path(NamedTuple):
 
     rule: Rule
     operations: tuple[str, ...]  # operations that the path accepts
-    needs_sync: bool = True  # whether the cluster has to be read before
+    needs_sync: bool = True  # whether the cluster must have been read first
     is_optional: bool = False  # whether objects pass with a warning until the cluster has been read
 
 

@@ -263,7 +263,7 @@ class AdmissionRules:
         return ReviewOutcome(patch=queue_defaults(read(request.object, Queue), has_weight))
 
     def review_queue(self, request: ReviewRequest) -> ReviewOutcome:
-        """Review a queue. Before it is refused, its ancestors are read from the API server."""
+        """Review a queue. Before a queue is refused, its ancestors are read from the API server."""
         before = read_if_there(request.old_object, Queue)
         tree = self._ledger.queues.tree()
         if request.operation == DELETE:  # when a whole collection is deleted, only the object has the name

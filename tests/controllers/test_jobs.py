@@ -17,7 +17,7 @@ from extender.api.objects.cluster import Event
 from extender.api.objects.queues import PodGroupStatus
 from extender.api.workloads.shape import VOLCANO_JOB, RuntimeName
 from extender.api.workloads.table import WORKLOADS
-from extender.apimachinery.patches import json_patched
+from extender.apimachinery.patches import apply_json_patch
 from extender.controllers.evictions import EvictionsController
 from extender.controllers.jobs import JobsController, JobVersions, may_change_templates
 from extender.domain.model.reasons import Reason, Verdict
@@ -220,7 +220,7 @@ def test_unsuspending_writes_the_same_with_and_without_a_read(metadata: dict[str
     unread = job_start_and_suspension.unsuspend_unread(
         "uid-a", "7", ("spec", "suspend"), [template], "g", "now"
     )
-    assert merged(obj, unread) == json_patched(deepcopy(obj), as_read)
+    assert merged(obj, unread) == apply_json_patch(deepcopy(obj), as_read)
 
 
 @each_of(True, False)

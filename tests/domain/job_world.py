@@ -12,7 +12,7 @@ from extender.api.objects.pods import Toleration
 from extender.api.objects.queues import PodGroup
 from extender.api.workloads.shape import JOB, Json, is_suspended
 from extender.api.workloads.table import WORKLOADS
-from extender.apimachinery.patches import json_patched
+from extender.apimachinery.patches import apply_json_patch
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot import job_start_and_suspension
 from extender.domain.snapshot.job_start_and_suspension import JobStep, job_podgroup, next_step
@@ -208,7 +208,7 @@ class JobWorld(World):
     def _write(self, name: str, change: Callable[[Json], list[Operation]]) -> None:
         obj = msgspec.to_builtins(self.jobs[name])
         obj["metadata"]["resourceVersion"] = "1"
-        self.submit(msgspec.convert(json_patched(obj, change(obj)), AnyJob))
+        self.submit(msgspec.convert(apply_json_patch(obj, change(obj)), AnyJob))
 
     def _reconcile(self, job: AnyJob) -> bool:
         name, pods = job.metadata.name, self.pods_of(job.metadata.name)

@@ -266,7 +266,7 @@ def crowded(draw: st.DrawFn) -> World:
 def state(planner: Planner, pods: list[PodRecord]) -> list[object]:
     """Return the free capacity, and the nodes that each pod could go to."""
     affinity = planner.affinity
-    where = [(affinity.is_interdependent(pod), affinity.admit(pod).tolist()) for pod in pods]
+    where = [(affinity.is_interdependent(pod), affinity.rows_for(pod).tolist()) for pod in pods]
     return [planner.capacity.free.tolist(), *where]
 
 
@@ -349,7 +349,7 @@ def test_a_pod_may_go_where_a_comparison_with_each_other_lets_it(
         affinity = affinity.clone(planner_of(world).capacity.counts) if copies else affinity
         looked = records[(number + row) % 8]
         others = [(records[each], f"n{of_row}") for each, of_row in points]
-        admitted = affinity.admit(looked)[[planner_of(world).nodes.row_of[f"n{n}"] for n in range(4)]]
+        admitted = affinity.rows_for(looked)[[planner_of(world).nodes.row_of[f"n{n}"] for n in range(4)]]
         assert admitted.tolist() == [may_go(world, looked, f"n{n}", others) for n in range(4)]
 
 

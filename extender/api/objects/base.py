@@ -82,8 +82,8 @@ def refuse_deep(*values: object) -> None:
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for container in level:
-            inner = container.values() if type(container) is dict else container
-            below += [value for value in inner if type(value) is dict or type(value) is list]
+            inner_values = container.values() if type(container) is dict else container
+            below += [value for value in inner_values if type(value) is dict or type(value) is list]
         if not below:
             return
         level = below

@@ -54,7 +54,7 @@ class QueuePreemption(Wire, frozen=True):
 
 
 class QueueFlavor(Wire, frozen=True):
-    """Amounts of a queue on nodes with certain labels: these labels, or those of a ResourceFlavor."""
+    """Amounts of a queue on nodes with certain labels: own labels, or the labels of a ResourceFlavor."""
 
     name: str = ""
     node_labels: Labels | None = None
@@ -275,7 +275,7 @@ class PodGroupSpec(Wire, frozen=True):
 class GroupHolder(Wire, frozen=True):
     """Group or pod that holds resources for which a PodGroup waits.
 
-    `holds` are the amounts that it holds of these resources.
+    `holds` has the amounts of these resources that the group or pod holds.
     """
 
     kind: str = "PodGroup"
@@ -285,7 +285,7 @@ class GroupHolder(Wire, frozen=True):
     pods: int = 0
     holds: Mapping[str, str] = {}
     deleting: int = 0  # number of its pods that are being deleted
-    overdue: str | None = None  # timestamp at which the first of them exceeded its grace period
+    overdue: str | None = None  # timestamp at which the first of these pods exceeded its grace period
 
 
 class Raise(Wire, frozen=True):
@@ -306,7 +306,10 @@ class Estimate(Wire, frozen=True):
 
 
 class WaitingStatus(Wire, frozen=True):
-    """Status of a PodGroup that waits, or whose further members wait. Condition Scheduled has it as text."""
+    """Status of a PodGroup that waits, or whose further members wait.
+
+    Condition Scheduled has the same facts as text.
+    """
 
     since: str | None = None  # timestamp at which the current reason began
     position: int = 0  # place in its queue, from 1; 0 means that it has none

@@ -62,7 +62,7 @@ def parts_with_children(obj: Json, offspring: Offspring) -> Iterator[tuple[Workl
     parts = [(part, offspring.count.read_from(part.body)) for part in parts_of(obj, offspring)]
     meta, place, total = obj.get("metadata") or {}, 0, sum(count for _, count in parts)
     fields_of_owner = {"owner": meta.get("name") or "", "uid": meta.get("uid") or _NO_UID, "total": total}
-    index = value_at(obj, offspring.first) if offspring.first else 0
+    index = value_at(obj, offspring.first_path) if offspring.first_path else 0
     for part, count in parts:
         if count:
             numbers = {"index": index or 0, "number": 1, "place": place, "count": count}
@@ -146,7 +146,7 @@ def kind_of(obj: Json, kinds: Kinds = WORKLOADS) -> WorkloadRow | None:
     return kinds.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
 
 
-def suspended(obj: Json) -> bool:
+def is_job_suspended(obj: Json) -> bool:
     kind = kind_of(obj)
     return kind is not None and is_suspended(kind, obj)
 
@@ -162,16 +162,16 @@ def count_pods(obj: Json) -> int:
     kind = kind_of(obj)
     if kind is None:
         return 1 if (obj.get("apiVersion"), obj.get("kind")) == POD else 0
-    if suspended(obj):
+    if is_job_suspended(obj):
         return 0
-    complete, total = kind.complete(obj), 0
+    complete, pod_count = kind.complete(obj), 0
     for offspring in kind.offspring:
         pods_of_child: dict[int, int] = {}  # number of pods of a child, by the id of its part
         for part, values in parts_with_children(complete, offspring):
             if id(part.body) not in pods_of_child:
                 pods_of_child[id(part.body)] = count_pods(child_of(complete, offspring, part, values))
-            total += int(values["count"]) * pods_of_child[id(part.body)]
-    return total
+            pod_count += int(values["count"]) * pods_of_child[id(part.body)]
+    return pod_count
 
 
 def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
@@ -181,16 +181,16 @@ def children(obj: Json, with_pods: bool = True) -> Iterator[Json]:
         SHAPE_ERRORS: The object cannot be read.
     """
     kind = kind_of(obj)
-    if kind is None or suspended(obj):
+    if kind is None or is_job_suspended(obj):
         return
-    complete = kind.complete(obj)
+    complete_object = kind.complete(obj)
     for offspring in kind.offspring:
         if offspring.kind == POD and not with_pods:
             continue
-        for part, values in parts_with_children(complete, offspring):
+        for part, values in parts_with_children(complete_object, offspring):
             for nth in range(values["count"]):
                 numbers = {name: values[name] + nth for name in ("index", "number", "place")}
-                yield child_of(complete, offspring, part, values | numbers)
+                yield child_of(complete_object, offspring, part, values | numbers)
 
 
 def controllers(obj: Json) -> Iterator[Json]:
@@ -213,9 +213,9 @@ def children_at(obj: Json, indexes: Iterable[int]) -> Iterator[Json]:
     kind = kind_of(obj)
     if kind is None:
         return
-    complete = kind.complete(obj)
+    complete_object = kind.complete(obj)
     for offspring in kind.offspring:
-        for part, values in parts_with_children(complete, offspring):
+        for part, values in parts_with_children(complete_object, offspring):
             for index in indexes:
                 numbers = {"index": index, "number": index + 1, "place": index}
-                yield child_of(complete, offspring, part, values | numbers)
+                yield child_of(complete_object, offspring, part, values | numbers)

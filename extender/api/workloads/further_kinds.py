@@ -45,8 +45,8 @@ class FileValue(NamedTuple):
     def refuse(self, allowed: str) -> None:
         """Add a fault: the value is not one of the allowed values."""
         text = repr(self.value)
-        shortened = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
-        self.faults.append(f"{self.where}: invalid value {shortened}: must be {allowed}")
+        shortened_text = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
+        self.faults.append(f"{self.where}: invalid value {shortened_text}: must be {allowed}")
 
     def read(self, reader: Callable[[str], T], default: T, allowed: str) -> T:
         """Return the result of `reader` for the text; `default` if the value is invalid or missing.
@@ -176,8 +176,8 @@ def _row(entry: FileValue) -> WorkloadRow:
         suspend=_path(fields["suspend"], "spec", _SUSPEND_FORM),
         offspring=_pod_sets(fields["podSets"]),
         manageable=True,
-        succeeded=tuple(_signs(fields["succeeded"])),
-        failed=tuple(_signs(fields["failed"])),
+        success=tuple(_signs(fields["succeeded"])),
+        failure=tuple(_signs(fields["failed"])),
     )
 
 

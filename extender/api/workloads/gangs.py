@@ -1,6 +1,6 @@
 """Gang size: the number of a job's pods that start together.
 
-The first of these with a value decides:
+The first of these sources with a value decides:
 
     the job's annotation ── its pod template's ── its namespace's ── its queue's ── its kind
 
@@ -62,8 +62,8 @@ def gang_of(row: WorkloadRow | None, obj: Json, counts: Mapping[str, int]) -> Ma
     if row is None:
         return MadePods(pods, len(counts), at_once=pods, requested=requested, volcano=volcano)
     dependent_roles = row.dependent_roles(obj, counts)
-    independent = sum(count for role, count in counts.items() if role not in dependent_roles)
-    at_once = row.at_once(obj, counts) if row.at_once else independent
+    independent_count = sum(count for role, count in counts.items() if role not in dependent_roles)
+    at_once = row.at_once(obj, counts) if row.at_once else independent_count
     return MadePods(pods, len(counts), at_once, row.together(obj), requested=requested, volcano=volcano)
 
 
@@ -108,7 +108,7 @@ def gang_size_of(gang: MadePods | None, template: str, defaults: Defaults, waits
         return _read(annotation, gang, maximum, default)
     if gang and gang.volcano is not None and not waits:
         where = f"annotation {keys.VOLCANO_MIN_MEMBER}"
-        return _scaled(gang.volcano, gang, where) if gang.may_scale else GangSize(gang.volcano)
+        return _scaled_size(gang.volcano, gang, where) if gang.may_scale else GangSize(gang.volcano)
     for text, source in ((defaults.namespace, "of its namespace"), (defaults.queue, "of its queue")):
         if text and maximum is not None:
             size = _read(text, None, maximum, default, source)
@@ -129,7 +129,7 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
     where = " ".join(filter(None, (f"annotation {keys.MIN_MEMBER}", source)))
     scalable_gang = gang if gang is not None and gang.may_scale else None
     if text == ALL and scalable_gang is not None:
-        return _scaled(scalable_gang.pods, scalable_gang, where)
+        return _scaled_size(scalable_gang.pods, scalable_gang, where)
     if text == ALL and maximum is not None:
         return GangSize(max(maximum, 1))
     if text == ALL:
@@ -140,13 +140,13 @@ def _read(text: str, gang: MadePods | None, maximum: int | None, default: int, s
         return GangSize(default, fault)
     number = int(text)
     if scalable_gang is not None:
-        return _scaled(number, scalable_gang, where)
+        return _scaled_size(number, scalable_gang, where)
     if gang is not None and 0 < gang.pods < number:
         return GangSize(default, f"{where}: invalid value {number}: it makes {gang.pods} at once")
     return GangSize(number if maximum is None else max(min(number, maximum), 1))
 
 
-def _scaled(number: int, gang: MadePods, where: str) -> GangSize:
+def _scaled_size(number: int, gang: MadePods, where: str) -> GangSize:
     """Return the size of a gang whose number of pods can change. The maximum is the current number of pods.
 
     The minimum is 1, because a rolling update begins with one new pod.

@@ -50,7 +50,7 @@ def _labels(operator: str, **further_labels: str) -> dict[str, str]:
     }
 
 
-def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
+def _training_kind(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
     """Return the row of a kind of training jobs.
 
     The pods of the roles in `masters` have the label of the job's master.
@@ -70,34 +70,34 @@ def _training(kind: str, replica_specs: str, *masters: str) -> WorkloadRow:
         for roles, job_role in ((masters, {f"{_LABEL}/job-role": "master"}), (others, {}))
         if roles
     )
-    return _job("v1", kind, *offspring)
+    return _job_kind("v1", kind, *offspring)
 
 
-def _dependent(job: Json, _: Counts) -> tuple[str, ...]:
+def _dependent_roles(job: Json, _: Counts) -> tuple[str, ...]:
     """Return the roles that start after others: the launcher of an MPIJob that waits for its workers."""
     must_wait = value_at(job, ("spec", "launcherCreationPolicy")) == "WaitForWorkersReady"
     return ("launcher",) if must_wait else ()
 
 
-def _job(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
+def _job_kind(version: str, kind: str, *offspring: Offspring) -> WorkloadRow:
     """Return the row of a kind of the training operator. All its kinds report their end in the same way."""
     return WorkloadRow(
         api_version=f"kubeflow.org/{version}",
         kind=kind,
         offspring=offspring,
         together=lambda _: True,
-        dependent_roles=_dependent,
+        dependent_roles=_dependent_roles,
         suspend=("spec", "runPolicy", "suspend"),
         manageable=True,
-        succeeded=(Sign(condition="Succeeded"),),
-        failed=(Sign(condition="Failed"),),
+        success=(Sign(condition="Succeeded"),),
+        failure=(Sign(condition="Failed"),),
     )
 
 
 _ROLES = ("master", "worker", "chief", "ps", "evaluator")
 
 
-def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
+def _mpi_kind(version: str, launcher: Offspring) -> WorkloadRow:
     """Return the row of an MPIJob. The workers have the same names in both versions."""
     workers = Offspring(
         kind=POD,
@@ -108,7 +108,7 @@ def _mpi(version: str, launcher: Offspring) -> WorkloadRow:
         count=_REPLICAS,
         labels=_labels("mpi-operator", job_role="worker", replica_index="{index}"),
     )
-    return _job(version, "MPIJob", workers, launcher)
+    return _job_kind(version, "MPIJob", workers, launcher)
 
 
 _MPI_SPECS = ("spec", "mpiReplicaSpecs")
@@ -123,13 +123,13 @@ _LAUNCHER_POD = Offspring(
 _LAUNCHER_JOB = replace(_LAUNCHER_POD, kind=JOB, template=(), spec={"template": ("template",)}, on_pods=True)
 
 KUBEFLOW = (
-    _training("PyTorchJob", "pytorchReplicaSpecs", "master"),
-    _training("TFJob", "tfReplicaSpecs", "chief", "master"),
-    _training("XGBoostJob", "xgbReplicaSpecs", "master"),
-    _training("PaddleJob", "paddleReplicaSpecs", "master"),
-    _training("JAXJob", "jaxReplicaSpecs"),
-    _mpi("v1", _LAUNCHER_POD),
-    _mpi("v2beta1", _LAUNCHER_JOB),
+    _training_kind("PyTorchJob", "pytorchReplicaSpecs", "master"),
+    _training_kind("TFJob", "tfReplicaSpecs", "chief", "master"),
+    _training_kind("XGBoostJob", "xgbReplicaSpecs", "master"),
+    _training_kind("PaddleJob", "paddleReplicaSpecs", "master"),
+    _training_kind("JAXJob", "jaxReplicaSpecs"),
+    _mpi_kind("v1", _LAUNCHER_POD),
+    _mpi_kind("v2beta1", _LAUNCHER_JOB),
 )
 
 
@@ -146,7 +146,7 @@ def with_patches(jobs: list[Json], train_job: Json) -> list[Json]:
     for patch in patches:
         name = str(patch.get("name"))
         if name in jobs_by_name:
-            jobs_by_name[name] = merged_by_name(jobs_by_name[name], patch)
+            jobs_by_name[name] = merge_by_name(jobs_by_name[name], patch)
     return list(jobs_by_name.values())
 
 
@@ -168,16 +168,16 @@ def annotation_fields(train_job: Json, jobs: Iterable[str], annotation: Json) ->
     }
 
 
-def merged_by_name(base: Any, patch: Any) -> Any:
+def merge_by_name(base: Any, patch: Any) -> Any:
     """Return `base` after a strategic merge patch.
 
     Mappings are merged, and so are lists of items with names. `patch` replaces all other values.
     """
     if isinstance(base, dict) and isinstance(patch, dict):
-        return {**base, **{key: merged_by_name(base.get(key), value) for key, value in patch.items()}}
+        return {**base, **{key: merge_by_name(base.get(key), value) for key, value in patch.items()}}
     if _is_named(base) and _is_named(patch):
         by_name = {item["name"]: item for item in base}
-        by_name |= {item["name"]: merged_by_name(by_name.get(item["name"]), item) for item in patch}
+        by_name |= {item["name"]: merge_by_name(by_name.get(item["name"]), item) for item in patch}
         return list(by_name.values())
     return patch
 
@@ -215,14 +215,14 @@ def with_job_set(train_job: Json) -> Json:
 
 def with_unfinished_jobs(train_job: Json) -> Json:
     """Return a TrainJob without the Jobs that have succeeded, which are not created again."""
-    complete = with_job_set(train_job)
+    complete_job = with_job_set(train_job)
     succeeded_counts = succeeded_by_name(shape.items_at(train_job, "status", "jobsStatus"))
-    job_set = complete["spec"]["jobSet"]
+    job_set = complete_job["spec"]["jobSet"]
     jobs = [
         {**job, "replicas": max(_REPLICAS.read_from(job) - succeeded_counts.get(str(job.get("name")), 0), 0)}
         for job in job_set["replicatedJobs"]
     ]
-    return shape.with_spec(complete, jobSet={**job_set, "replicatedJobs": jobs})
+    return shape.with_spec(complete_job, jobSet={**job_set, "replicatedJobs": jobs})
 
 
 def missing_annotation_fields(train_job: Json, name: str, text: str) -> Json:
@@ -265,11 +265,11 @@ def _complete_job(job: Json, train_job: Json, policy: Json, group: Json) -> Json
     if resources and (_step_of(job) == _TRAINER or (_launcher_is_node(policy) and job.get("name") == _NODE)):
         patch = {"resources": resources}
         containers = [
-            merged_by_name(container, patch) if container.get("name") == _NODE else container
+            merge_by_name(container, patch) if container.get("name") == _NODE else container
             for container in value_at(pods, ("spec", "containers")) or []
         ]
         pods = {**pods, "spec": {**(pods.get("spec") or {}), "containers": containers}}
-    spec = {**job["template"]["spec"], **numbers, "template": merged_by_name(pods, group)}
+    spec = {**job["template"]["spec"], **numbers, "template": merge_by_name(pods, group)}
     return {**job, **once, "template": {**job["template"], "spec": spec}}
 
 
@@ -305,8 +305,8 @@ TRAIN_JOB = WorkloadRow(
     together=lambda _: True,
     dependent_roles=lambda job, counts: dependent_jobs({"spec": with_job_set(job)["spec"]["jobSet"]}, counts),
     manageable=True,
-    succeeded=(Sign(condition="Complete"),),
-    failed=(Sign(condition="Failed"),),
+    success=(Sign(condition="Complete"),),
+    failure=(Sign(condition="Failed"),),
     complete=with_job_set,
     counting=with_unfinished_jobs,
     remark=lambda job: (

@@ -57,7 +57,7 @@ _MAX_TASKS, _MAX_VOLUMES, _MAX_POLICIES, _MAX_CONTAINERS = 256, 256, 1024, 64
 
 
 def excess_fields(
-    templates: Sequence[Any], volumes: Sequence[Any], policies: int
+    templates: Sequence[Any], volumes: Sequence[Any], policy_count: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the fields of a Volcano Job with too many items, and the fault of each.
 
@@ -67,17 +67,17 @@ def excess_fields(
     Args:
         templates: The pod templates of the tasks.
         volumes: The volumes of the job.
-        policies: The number of policies of the job and its tasks.
+        policy_count: The number of policies of the job and its tasks.
     """
     counts = [
         ("spec.tasks", len(templates), _MAX_TASKS),
         ("spec.volumes", len(volumes), _MAX_VOLUMES),
-        ("spec.policies, with those of tasks", policies, _MAX_POLICIES),
+        ("spec.policies, with those of tasks", policy_count, _MAX_POLICIES),
     ]
     for index, template in enumerate(templates[:_MAX_TASKS]):
         kinds = ("containers", "initContainers")
-        containers = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
-        counts.append((f"spec.tasks[{index}].template.spec.containers", containers, _MAX_CONTAINERS))
+        container_count = sum(len(shape.items_at(template, "spec", kind)) for kind in kinds)
+        counts.append((f"spec.tasks[{index}].template.spec.containers", container_count, _MAX_CONTAINERS))
     return ((field, f"invalid value {n}: must be at most {most}") for field, n, most in counts if n > most)
 
 
@@ -91,16 +91,16 @@ def volcano_tasks(job: Json) -> Json:
     """
     spec, tasks = job.get("spec") or {}, []
     as_written = shape.items_at(job, "spec", "tasks")
-    policies = sum(len(shape.items_at(owner, "policies")) for owner in (spec, *as_written))
+    policy_count = sum(len(shape.items_at(owner, "policies")) for owner in (spec, *as_written))
     templates = [task.get("template") for task in as_written]
-    for field, excess in excess_fields(templates, shape.items_at(job, "spec", "volumes"), policies):
+    for field, excess in excess_fields(templates, shape.items_at(job, "spec", "volumes"), policy_count):
         raise ValueError(f"{field}: {excess}")
-    inherited = {"schedulerName": spec.get("schedulerName") or VOLCANO}
+    inherited_fields = {"schedulerName": spec.get("schedulerName") or VOLCANO}
     if spec.get("priorityClassName"):
-        inherited["priorityClassName"] = spec["priorityClassName"]
+        inherited_fields["priorityClassName"] = spec["priorityClassName"]
     for number, task in enumerate(as_written):
         template = task.get("template") or {}
-        template = {**template, "spec": {**inherited, **(template.get("spec") or {})}}
+        template = {**template, "spec": {**inherited_fields, **(template.get("spec") or {})}}
         tasks.append({**task, "name": task.get("name") or f"default{number}", "template": template})
     # Without minPartitions, only tasks with minAvailable have a minimum. Tasks that start later have none.
     partitioned = [task for task in tasks if task.get("partitionPolicy")]
@@ -147,18 +147,18 @@ def _is_waiting(job: Json) -> bool:
     The annotation `STARTED` has the time of the admission. If the annotation is empty, the admission was
     withdrawn, and the job waits even if it has pods. Without the annotation, a job waits until it has pods.
     """
-    started, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
-    if started is not None:
-        return not started and phase not in (*_SUCCEEDED, *_FAILED)
+    start_record, phase = value_at(job, ("metadata", "annotations", STARTED)), value_at(job, _PHASE)
+    if start_record is not None:
+        return not start_record and phase not in (*_SUCCEEDED, *_FAILED)
     return phase in (None, "", "Pending") and not any(value_at(job, ("status", name)) for name in _COUNTED)
 
 
 def _podgroup(job: Json) -> Json:
     """Return the spec of the job's PodGroup, as Volcano's controller makes it."""
     spec = volcano_tasks(job)["spec"]
-    minimum, total = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
-    if minimum > total:
-        raise ValueError(f"spec.minAvailable: invalid value {minimum}: its tasks make {total} pods")
+    minimum, pod_count = _MIN_AVAILABLE.read_from(spec), sum(map(_REPLICAS.read_from, spec["tasks"]))
+    if minimum > pod_count:
+        raise ValueError(f"spec.minAvailable: invalid value {minimum}: its tasks make {pod_count} pods")
     queue = spec.get("queue") or DEFAULT_QUEUE
     min_by_task = {name: count for name, count in (spec["minTaskMember"] or {}).items() if count}
     parts = {"subGroupPolicy": spec["subGroupPolicy"]} if spec["subGroupPolicy"] else {}
@@ -208,8 +208,8 @@ VOLCANO_JOB = WorkloadRow(
     suspend=(),
     commanded=VOLCANO_COMMANDED,
     manageable=True,
-    succeeded=(Sign(fields={_PHASE: _SUCCEEDED}),),
-    failed=(Sign(fields={_PHASE: _FAILED}),),
+    success=(Sign(fields={_PHASE: _SUCCEEDED}),),
+    failure=(Sign(fields={_PHASE: _FAILED}),),
     complete=volcano_tasks,
 )
 
@@ -313,8 +313,8 @@ def _ray_job(version: str) -> WorkloadRow:
         together=lambda _: True,
         at_once=lambda job, _: _needed_pods({"spec": value_at(job, ("spec", "rayClusterSpec"))}),
         manageable=version == _MANAGED,
-        succeeded=(Sign(fields={deployment: ("Complete",)}),),
-        failed=(
+        success=(Sign(fields={deployment: ("Complete",)}),),
+        failure=(
             Sign(fields={deployment: ("Failed",)}),
             Sign(fields={deployment: ("Complete",), result: ("FAILED", "STOPPED")}),
         ),
@@ -366,8 +366,8 @@ def _template(spec: Json, role: Json, name: str) -> Json:
     meta, base = template.get("metadata") or {}, template.get("spec") or {}
     labels = {**(meta.get("labels") or {}), **(role.get("labels") or {})}
     annotations = {**(meta.get("annotations") or {}), **(role.get("annotations") or {})}
-    first, *others = base.get("containers") or [{}]
-    container = {"name": f"spark-kubernetes-{name}", "image": spec.get("image") or "spark", **first}
+    first_container, *others = base.get("containers") or [{}]
+    container = {"name": f"spark-kubernetes-{name}", "image": spec.get("image") or "spark", **first_container}
     cores = str(role.get("coreRequest") or role.get("cores") or 1)
     memory = f"{_memory(spec, role)}Mi"
     limits = {"memory": memory} | ({"cpu": str(role["coreLimit"])} if role.get("coreLimit") else {})
@@ -425,7 +425,7 @@ SPARK_APPLICATION = WorkloadRow(
             name="{owner}-driver",
             template=DRIVER,
             is_optional=True,
-            annotated=("spec", "driver", "annotations"),
+            annotations_path=("spec", "driver", "annotations"),
             role="driver",
             labels=_spark_labels("driver"),
         ),
@@ -434,7 +434,7 @@ SPARK_APPLICATION = WorkloadRow(
             name="{owner}-{hash}-exec-{number}",
             template=EXECUTOR,
             is_optional=True,
-            annotated=("spec", "executor", "annotations"),
+            annotations_path=("spec", "executor", "annotations"),
             role="executor",
             count=Count(path=("spec", "executor", "instances")),
             owner=(POD, "{owner}-driver"),
@@ -445,8 +445,8 @@ SPARK_APPLICATION = WorkloadRow(
     together=lambda _: True,
     dependent_roles=lambda *_: ("executor",),
     manageable=True,
-    succeeded=(Sign(fields={_STATE: ("COMPLETED",)}),),
-    failed=(Sign(fields={_STATE: ("FAILED",)}),),
+    success=(Sign(fields={_STATE: ("COMPLETED",)}),),
+    failure=(Sign(fields={_STATE: ("FAILED",)}),),
     complete=with_templates,
     remark=lambda _: (
         "its executors come with its driver; in a real cluster the driver asks for them once it runs"

@@ -27,7 +27,7 @@ class JobPodSet(msgspec.Struct, frozen=True):
     role: str  # name of the set in lower case; empty if the kind has only one set
     count: int  # 1 or more
     template: Json  # labels, annotations and spec of the first pod
-    starts_later: bool = False  # whether its pods are created only after those of other sets have ended
+    starts_later: bool = False  # whether its pods are created only after the pods of other sets have ended
 
 
 def pod_sets(obj: Json, kinds: Kinds = WORKLOADS) -> list[JobPodSet]:
@@ -63,7 +63,7 @@ def _sets(obj: Json, outer: JobPodSet, kinds: Kinds) -> Iterator[JobPodSet]:
     for offspring in kind.offspring:
         for part, values in parts_with_children(complete, offspring):
             count, role = outer.count * values["count"], offspring.role or part.role or outer.role
-            is_later = bool(offspring.later) and value_at(part.body, offspring.later) is True
+            is_later = bool(offspring.later_path) and value_at(part.body, offspring.later_path) is True
             child = child_of(complete, offspring, part, values)
             yield from _sets(child, JobPodSet(role, count, {}, is_later or outer.starts_later), kinds)
 
@@ -75,8 +75,8 @@ def _checked_template(pod: Json, role: str) -> Json:
         ValueError: The API server would refuse the pod, or its amounts cannot be read.
     """
     meta = pod["metadata"]
-    retained = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
-    template = {"metadata": retained, "spec": pod["spec"]}
+    retained_meta = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
+    template = {"metadata": retained_meta, "spec": pod["spec"]}
     title = f"the pod template of {role!r:.80}" if role else "the pod template"
     try:
         spec = msgspec.json.decode(msgspec.json.encode(template), type=Pod).spec
@@ -100,11 +100,11 @@ def _checked_template(pod: Json, role: str) -> Json:
 class PartialStart(NamedTuple):
     """Partial start of a job: the number of started pods, and the number that its author requested."""
 
-    started: int
-    requested: int
+    started_count: int
+    requested_count: int
 
     def __str__(self) -> str:
-        return f"{self.started}/{self.requested}"
+        return f"{self.started_count}/{self.requested_count}"
 
 
 def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
@@ -125,17 +125,17 @@ def min_parallelism_of(row: WorkloadRow, obj: Json) -> int:
 
 def partial_start(row: WorkloadRow, obj: Json) -> PartialStart | None:
     """Return the partial start of a job; None after a full start, or if the count has changed since."""
-    started, _, requested = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
-    if not (row.parallelism and _is_count(started) and _is_count(requested)):
+    started_text, _, requested_text = str(_annotations(obj).get(keys.PARTIAL_START, "")).partition("/")
+    if not (row.parallelism and _is_count(started_text) and _is_count(requested_text)):
         return None
-    start = PartialStart(int(started), int(requested))
-    return start if value_at(obj, row.parallelism) == start.started else None
+    start = PartialStart(int(started_text), int(requested_text))
+    return start if value_at(obj, row.parallelism) == start.started_count else None
 
 
 def with_requested_count(row: WorkloadRow, obj: Json) -> Json:
     """Return a job with the number of pods that its author requested."""
-    recorded = partial_start(row, obj)
-    return obj if recorded is None else _put(obj, row.parallelism, recorded.requested)
+    recorded_start = partial_start(row, obj)
+    return obj if recorded_start is None else _put(obj, row.parallelism, recorded_start.requested_count)
 
 
 def may_change_count(row: WorkloadRow, obj: Json) -> bool:
@@ -153,8 +153,8 @@ def _is_count(text: object) -> bool:
 
 
 def _put(obj: Json, path: tuple[str, ...], value: int) -> Json:
-    name, *rest = path
-    return {**obj, name: _put(obj.get(name) or {}, tuple(rest), value) if rest else value}
+    name, *rest_of_path = path
+    return {**obj, name: _put(obj.get(name) or {}, tuple(rest_of_path), value) if rest_of_path else value}
 
 
 def annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds = WORKLOADS) -> list[Path]:
@@ -175,8 +175,8 @@ def _annotation_paths(row: WorkloadRow, obj: Json, kinds: Kinds) -> Iterator[Pat
     for offspring in row.offspring:
         for part in parts_of(obj, offspring):
             if offspring.kind == POD:
-                if offspring.annotated:
-                    yield (*part.where, *offspring.annotated)
+                if offspring.annotations_path:
+                    yield (*part.where, *offspring.annotations_path)
                 elif offspring.template and isinstance(value_at(part.body, offspring.template), dict):
                     yield (*part.where, *offspring.template, *_ANNOTATIONS)
             elif inner := kinds.get(offspring.kind):

@@ -76,11 +76,11 @@ class Offspring(msgspec.Struct, frozen=True, kw_only=True):
     template: Path = ()  # path of the template (metadata and spec) in the part
     is_optional: bool = False  # the template may be absent, because `complete` adds it
     spec: Path | Mapping[str, Path] = ()  # without a template: path of the child's spec, or of its fields
-    annotated: Path = ()  # path of the pods' annotations in the part, if the template has none
+    annotations_path: Path = ()  # path of the pods' annotations in the part, if the template has none
     role: str = ""  # role of the pod set; empty means the part's role, else the parent's
-    later: Path = ()  # path of a field that is true if the children wait until others have ended
+    later_path: Path = ()  # path of a field that is true if the children wait until others have ended
     count: Count = Count()  # number of children for each part
-    first: Path = ()  # path of the first {index}; the default is 0
+    first_path: Path = ()  # path of the first {index}; the default is 0
     owner: tuple[KindName, str] | None = None  # kind and name pattern of the owner; None means the object
     labels: Mapping[str, str] = {}  # patterns of the labels that the controller adds
     annotations: Mapping[str, str] = {}  # patterns of the annotations that the controller adds
@@ -165,8 +165,8 @@ class WorkloadRow(ApiKind, frozen=True, kw_only=True):
     manageable: bool = False  # whether its objects are jobs that can wait suspended
     parallelism: Path = ()  # path of its number of pods, if a partial start is possible
     completions: Path = ()  # path of the number of pods that must succeed
-    succeeded: tuple[Sign, ...] = ()  # signs of success; one of them is enough
-    failed: tuple[Sign, ...] = ()
+    success: tuple[Sign, ...] = ()  # signs of success; one of them is enough
+    failure: tuple[Sign, ...] = ()
     complete: Complete = lambda obj: obj  # adds defaults of the kind's webhook and controller
     counting: Complete | None = None  # replaces `complete` for counts: omits ended children
     remark: Remark = lambda _: ""  # difference of the embedded cluster; empty without one
@@ -238,7 +238,7 @@ def outcome_of(row: WorkloadRow, obj: Json) -> JobOutcome | None:
     """Return the outcome of a job; None while it is not finished."""
     conditions = items_at(obj, "status", "conditions")
     true_conditions = [condition.get("type") for condition in conditions if condition.get("status") == "True"]
-    for signs, outcome in ((row.failed, JobOutcome.FAILED), (row.succeeded, JobOutcome.SUCCEEDED)):
+    for signs, outcome in ((row.failure, JobOutcome.FAILED), (row.success, JobOutcome.SUCCEEDED)):
         for sign in signs:
             has_values = all(value_at(obj, path) in values for path, values in sign.fields.items())
             is_shown = sign.condition in true_conditions if sign.condition else has_values
@@ -293,7 +293,7 @@ def runtime_kinds(rows: Iterable[WorkloadRow]) -> list[RuntimeKind]:
 def with_runtime(obj: Json, spec: Json | None) -> Json:
     """Return a copy of a job with the spec of its runtime as `spec.runtime`.
 
-    None means that the runtime does not exist.
+    If `spec` is None, the runtime does not exist.
     """
     return with_spec(obj, **{_RUNTIME: spec})
 

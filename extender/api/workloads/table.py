@@ -41,8 +41,8 @@ def _with_claimed_volumes(stateful_set: Json) -> Json:
         return stateful_set
     names = [claim["metadata"]["name"] for claim in claims]
     pod_spec = template.get("spec") or {}
-    retained = [volume for volume in pod_spec.get("volumes") or [] if volume.get("name") not in names]
-    spec = {**pod_spec, "volumes": [*retained, *({"name": name, "emptyDir": {}} for name in names)]}
+    own_volumes = [volume for volume in pod_spec.get("volumes") or [] if volume.get("name") not in names]
+    spec = {**pod_spec, "volumes": [*own_volumes, *({"name": name, "emptyDir": {}} for name in names)]}
     return {**stateful_set, "spec": {**stateful_set["spec"], "template": {**template, "spec": spec}}}
 
 
@@ -176,8 +176,8 @@ _CORE = (
         manageable=True,
         parallelism=("spec", "parallelism"),
         completions=("spec", "completions"),
-        succeeded=(Sign(condition="Complete"),),
-        failed=(Sign(condition="Failed"),),
+        success=(Sign(condition="Complete"),),
+        failure=(Sign(condition="Failed"),),
         counting=_without_finished_pods,
     ),
     WorkloadRow(
@@ -216,7 +216,7 @@ _CORE = (
                 prefix="{owner}-",
                 template=TEMPLATE,
                 count=_REPLICAS,
-                first=("spec", "ordinals", "start"),
+                first_path=("spec", "ordinals", "start"),
                 labels={
                     "apps.kubernetes.io/pod-index": "{index}",
                     "controller-revision-hash": "{owner}-{hash}",

@@ -28,24 +28,24 @@ _IMMUTABLE_TEXT, _UNSELECTED_TEXT = "field is immutable", "`selector` does not m
 
 def job_change_errors(before: kinds.Json, job: kinds.Json) -> FieldErrors:
     """Yield the errors of a changed Job."""
-    old, new = before.get("spec") or {}, job.get("spec") or {}
-    completions = new.get("completions")
-    if completions != old.get("completions"):  # an Indexed Job may change both together
-        if new.get("completionMode") != "Indexed":
+    old_spec, new_spec = before.get("spec") or {}, job.get("spec") or {}
+    completions = new_spec.get("completions")
+    if completions != old_spec.get("completions"):  # an Indexed Job may change both together
+        if new_spec.get("completionMode") != "Indexed":
             yield errors.bad_value("spec.completions", completions, _IMMUTABLE_TEXT)
-        elif completions is not None and completions != new.get("parallelism"):
+        elif completions is not None and completions != new_spec.get("parallelism"):
             message = "can only be modified in tandem with spec.parallelism"
             yield errors.bad_value("spec.completions", completions, message)
     for name in _IMMUTABLE_FIELDS:
-        if old.get(name) != new.get(name):
-            yield errors.bad_value(f"spec.{name}", new.get(name), _IMMUTABLE_TEXT)
-    current, desired = old.get("template") or {}, new.get("template") or {}
+        if old_spec.get(name) != new_spec.get(name):
+            yield errors.bad_value(f"spec.{name}", new_spec.get(name), _IMMUTABLE_TEXT)
+    current, desired = old_spec.get("template") or {}, new_spec.get("template") or {}
     status, suspended = before.get("status") or {}, find_stored_condition(before, "Suspended").get("status")
     is_inactive = suspended == "True" or "startTime" not in status  # suspended, or never started
-    if old.get("suspend") and is_inactive and not status.get("active"):
+    if old_spec.get("suspend") and is_inactive and not status.get("active"):
         current, desired = _without_mutable_parts(current), _without_mutable_parts(desired)
     if current != desired:
-        yield errors.bad_value("spec.template", new.get("template"), _IMMUTABLE_TEXT)
+        yield errors.bad_value("spec.template", new_spec.get("template"), _IMMUTABLE_TEXT)
 
 
 def _without_mutable_parts(template: kinds.Json) -> kinds.Json:
@@ -61,8 +61,8 @@ def _without_mutable_parts(template: kinds.Json) -> kinds.Json:
 def volcano_job_errors(job: kinds.Json, before: kinds.Json | None = None) -> FieldErrors:
     """Yield the faults that Muster's webhook would report. `before` is None for a new job."""
     try:
-        new = typed(job, VolcanoJob)
-        faults = review_new(new) if before is None else review_change(typed(before, VolcanoJob), new)
+        new_job = typed(job, VolcanoJob)
+        faults = review_new(new_job) if before is None else review_change(typed(before, VolcanoJob), new_job)
     except READ_ERRORS as fault:
         yield errors.invalid_whole_value("spec", str(fault))
         return
@@ -172,15 +172,15 @@ def creation_errors(kind: kinds.ResourceKind, obj: kinds.Json) -> FieldErrors:
     """Yield the errors of a new object."""
     yield from _errors_of_each_write(kind, obj)
     if not kind.custom:
-        checked = obj
+        checked_object = obj
         if kind is kinds.STATEFUL_SETS:  # pods may mount volumes of the claim templates
             spec = obj.get("spec") or {}
             template, claims = spec.get("template") or {}, spec.get("volumeClaimTemplates") or ()
             pod = template.get("spec") or {}
-            claimed = ({"name": claim["metadata"].get("name")} for claim in claims)
-            volumes = [*(pod.get("volumes") or ()), *claimed]
-            checked = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
-        yield from rule_errors(checked, schema_of(kind), "", _RELATIONS)
+            claimed_volumes = ({"name": claim["metadata"].get("name")} for claim in claims)
+            volumes = [*(pod.get("volumes") or ()), *claimed_volumes]
+            checked_object = with_spec(obj, template={**template, "spec": {**pod, "volumes": volumes}})
+        yield from rule_errors(checked_object, schema_of(kind), "", _RELATIONS)
     if kind is kinds.VOLCANO_JOBS:
         yield from volcano_job_errors(obj)
     name = obj["metadata"].get("name") or ""

@@ -43,8 +43,8 @@ def request_errors(resources: Json, at: str) -> FieldErrors:
             yield from amount_errors(name, amount, field)
             if section == "requests":
                 yield from _limit_errors(name, amount, limits, at)
-    requested = {*limits, *requests}
-    if any(name.startswith(_HUGE_PAGES_PREFIX) for name in requested) and not {"cpu", "memory"} & requested:
+    all_names = {*limits, *requests}
+    if any(name.startswith(_HUGE_PAGES_PREFIX) for name in all_names) and not {"cpu", "memory"} & all_names:
         yield errors.forbidden_field(at, "HugePages require cpu or memory")
 
 
@@ -134,8 +134,8 @@ def _limit_errors(name: str, amount: Any, limits: Json, at: str) -> FieldErrors:
         if not overcommits:
             yield errors.required(f"{at}.limits", "Limit must be set for non overcommitable resources")
         return
-    requested, limit = rounded_up(amount, _NANO), rounded_up(limits[name], _NANO)
-    is_wrong = requested > limit if overcommits else requested != limit
+    requested_amount, limit = rounded_up(amount, _NANO), rounded_up(limits[name], _NANO)
+    is_wrong = requested_amount > limit if overcommits else requested_amount != limit
     if is_wrong:
         relation = "less than or equal to" if overcommits else "equal to"
         message = f"must be {relation} {name} limit of {limits[name]}"

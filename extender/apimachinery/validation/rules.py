@@ -80,20 +80,20 @@ def _missing_errors(value: Json, rules: dict[str, Json], schema: FieldSchema, at
 
 def _alternative_errors(value: Json, fields: list[str], at: str, type_name: str) -> FieldErrors:
     """Yield the errors of an object that must have exactly one of some fields."""
-    present = [name for name in fields if value.get(name) is not None]
+    present_fields = [name for name in fields if value.get(name) is not None]
     path = _list_at(at) if type_name in _LIST_TYPES else at
-    if not present and type_name != "Volume":  # no source means an empty folder
+    if not present_fields and type_name != "Volume":  # no source means an empty folder
         yield errors.required(path, f"must specify one of: {', '.join(fields)}")
-    for name in present[1:]:
+    for name in present_fields[1:]:
         message = "may not specify more than one of these"
         yield errors.forbidden_field(path if type_name in _MIXED else f"{at}.{name}", message)
 
 
 def _field_errors(part: Any, rule: Json, schema: FieldSchema, at: str, name: str) -> FieldErrors:
     path = _field_path(schema, at, name)
-    allowed = rule.get("enum") or schema.field(name).published.get("enum")
-    if allowed and part not in allowed:
-        yield errors.not_supported(at if schema.type_name in _WHOLE_TYPES else path, part, allowed)
+    allowed_values = rule.get("enum") or schema.field(name).published.get("enum")
+    if allowed_values and part not in allowed_values:
+        yield errors.not_supported(at if schema.type_name in _WHOLE_TYPES else path, part, allowed_values)
     yield from _value_errors(part, rule, path)
 
 
@@ -150,8 +150,8 @@ def _seccomp_errors(value: Json, at: str) -> FieldErrors:
 
 
 def _security_errors(value: Json, at: str) -> FieldErrors:
-    added = at_path(value, ("capabilities", "add")) or ()
-    needs_escalation = value.get("privileged") or "CAP_SYS_ADMIN" in added
+    added_capabilities = at_path(value, ("capabilities", "add")) or ()
+    needs_escalation = value.get("privileged") or "CAP_SYS_ADMIN" in added_capabilities
     if needs_escalation and value.get("allowPrivilegeEscalation") is False:
         message = "cannot set `allowPrivilegeEscalation` to false and this one to true"
         yield errors.bad_value(at, value, message)
@@ -187,8 +187,8 @@ def _passes(test: Callable[[Any], object], message: str) -> _Format:
 
 
 def _matches(pattern: str, message: str) -> _Format:
-    compiled = re.compile(pattern)
-    return _passes(lambda value: compiled.fullmatch(str(value)), message)
+    compiled_pattern = re.compile(pattern)
+    return _passes(lambda value: compiled_pattern.fullmatch(str(value)), message)
 
 
 _PORT_NAME = r"(?!.*--)(?!\d+$)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?"

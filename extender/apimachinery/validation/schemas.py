@@ -44,10 +44,10 @@ def read(kind: ResourceKind, body: Any, strict: bool = False) -> Json:
         faults = _type_faults(body, schema, kind.name, "")
     if fault := next(faults, ""):
         raise _cannot_handle(kind, fault)
-    unknown: list[str] = []
-    obj: Json = _prune(body, schema, "", unknown)
-    if strict and unknown:
-        fields_text = ", ".join(f'unknown field "{field}"' for field in unknown)
+    unknown_paths: list[str] = []
+    obj: Json = _prune(body, schema, "", unknown_paths)
+    if strict and unknown_paths:
+        fields_text = ", ".join(f'unknown field "{field}"' for field in unknown_paths)
         raise _cannot_handle(kind, f"strict decoding error: {fields_text}")
     return {**obj, "metadata": without_empty(obj.get("metadata") or {})}
 
@@ -121,14 +121,14 @@ def _prune(value: Any, schema: FieldSchema, at: str, unknown: list[str]) -> Any:
         return [_prune(item, schema.items, f"{at}[{index}]", unknown) for index, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    retained = {}
+    known_fields = {}
     for name, part in value.items():
         inside = f"{at}.{name}".lstrip(".")
         if schema.has_field(name):
-            retained[name] = _prune(part, schema.field(name), inside, unknown)
+            known_fields[name] = _prune(part, schema.field(name), inside, unknown)
         else:
             unknown.append(inside)
-    return retained
+    return known_fields
 
 
 _NAME_BY_TYPE: dict[type, str] = {dict: "object", list: "array", type(None): "null"}
@@ -197,9 +197,9 @@ def _item_errors(items: list[Any], schema: FieldSchema, at: str) -> errors.Field
             keys.add(key)
 
 
-def _type_error(at: str, value: Any, expected: str) -> Any:
+def _type_error(at: str, value: Any, expected_type: str) -> Any:
     actual = "float64" if isinstance(value, float) else _NAME_BY_TYPE[type(value)]
-    detail = f'{at} in body must be of type {expected}: "{actual}"'
+    detail = f'{at} in body must be of type {expected_type}: "{actual}"'
     return errors.bad_value(at, actual, detail, "FieldValueTypeInvalid")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from extender.cli.access import Flags, access_flags, open_access
-from extender.cli.output import echo, output_flag, show_document, wrapped
+from extender.cli.output import echo, output_flag, show_document, wrap
 
 _INDENT = " " * 9
 
@@ -35,10 +35,10 @@ def check(output: str, namespace: str | None, **flags: Any) -> None:
     if output == "text":
         for subject, state, message, todo in findings:
             colour = {"ok": "green", "wrong": "red"}.get(state, "yellow")
-            first = wrapped(f"{subject}: {message}", _INDENT).removeprefix(_INDENT)
+            first = wrap(f"{subject}: {message}", _INDENT).removeprefix(_INDENT)
             echo(click.style(f"{state:<{len(_INDENT)}}", fg=colour) + first)
             if todo:
-                echo(f"{_INDENT}-> " + wrapped(todo, f"{_INDENT}   ").lstrip())
+                echo(f"{_INDENT}-> " + wrap(todo, f"{_INDENT}   ").lstrip())
     else:
         show_document([finding._asdict() for finding in findings], output)
     states = {finding.state for finding in findings}

@@ -84,7 +84,7 @@ def all_findings(
 
 
 def _is_installed(site: Installation) -> bool:
-    """Return whether Muster has a workload or a CRD. True if the user may not read these."""
+    """Return whether Muster has a workload or a CRD. True if the user may not read these objects."""
     try:
         return bool(site.workloads or site.muster_objects(CRDS))
     except ApiError:
@@ -109,10 +109,10 @@ def workload(site: Installation) -> Iterator[Finding]:
     for serving in site.workloads:
         obj = serving.obj
         kind, name, status = obj["kind"].lower(), name_of(obj), obj.get("status", {})
-        desired = status.get("desiredNumberScheduled", nested(obj, "spec", "replicas") or 0)
-        ready = status.get("numberReady", status.get("readyReplicas", 0))
-        message = f"{kind}/{name} has {ready} of {desired} replicas ready"
-        if ready and ready >= desired:
+        desired_count = status.get("desiredNumberScheduled", nested(obj, "spec", "replicas") or 0)
+        ready_count = status.get("numberReady", status.get("readyReplicas", 0))
+        message = f"{kind}/{name} has {ready_count} of {desired_count} replicas ready"
+        if ready_count and ready_count >= desired_count:
             yield fine("workload", message)
         else:
             todo = f"kubectl -n {obj['metadata']['namespace']} describe {kind} {name}"
@@ -128,7 +128,7 @@ def workload(site: Installation) -> Iterator[Finding]:
 
 
 def scheduler_skew(site: Installation) -> Iterator[Finding]:
-    """Check that a scheduler next to Muster has the API server's minor version, or the one before."""
+    """Check that a scheduler next to Muster has the API server's minor version, or the version before."""
     for serving in site.workloads:
         for container in serving.spec.get("containers") or ():
             match = _SCHEDULER_IMAGE.search(container.get("image", ""))

@@ -31,7 +31,11 @@ _HOST_TODO = "Its issuer has to name that host; for cert-manager, add it to dnsN
 class Certificate(NamedTuple):
     """Certificate in a Secret.
 
-    `is_own` says whether Muster makes it. With `min_left`, its renewal is overdue.
+    Attributes:
+        name: Namespace and name of the Secret.
+        is_own: Whether Muster makes the certificate.
+        secret: The Secret; None if it does not exist.
+        min_left: Seconds before the expiry from which its renewal is overdue.
     """
 
     name: str
@@ -85,8 +89,8 @@ def latest_begin(pem: bytes) -> float:
     return max(validity_of(certificate).begin for certificate in split_bundle(pem))
 
 
-def expiry_text(remaining: float) -> str:
-    return "has expired" if remaining <= 0 else f"expires in {human_duration(int(remaining))}"
+def expiry_text(seconds_left: float) -> str:
+    return "has expired" if seconds_left <= 0 else f"expires in {human_duration(int(seconds_left))}"
 
 
 def bundle_fault(bundle: str, certificates: Sequence[Certificate], now: float) -> str:
@@ -94,11 +98,11 @@ def bundle_fault(bundle: str, certificates: Sequence[Certificate], now: float) -
     if not bundle:
         return "caBundle is empty, so the API server trusts no certificate of it"
     try:
-        remaining = max(expiries(base64.b64decode(bundle))) - now
+        seconds_left = max(expiries(base64.b64decode(bundle))) - now
     except ValueError as fault:
         return f"caBundle cannot be read: {fault}"
     min_left = min((certificate.min_left for certificate in certificates), default=_MIN_SECONDS_LEFT)
-    return f"its authority {expiry_text(remaining)}" if remaining <= min_left else ""
+    return f"its authority {expiry_text(seconds_left)}" if seconds_left <= min_left else ""
 
 
 def reason_of_distrust(bundle: str, host: str, certificate: Certificate) -> tuple[str, str] | None:
@@ -138,15 +142,15 @@ def _expiry_finding(site: Installation, certificate: Certificate, todo: str) -> 
         return error("certificates", f"the Secret {certificate.name} does not exist", todo)
     try:
         pem = file_of_secret(certificate.secret, "tls.crt")
-        remaining, wait = min(expiries(pem)) - site.now, latest_begin(pem) - site.now
+        seconds_left, wait = min(expiries(pem)) - site.now, latest_begin(pem) - site.now
     except ValueError as fault:
         advice = f"Delete it. {todo}" if certificate.is_own else todo
         return error("certificates", f"the Secret {certificate.name} holds none: {fault}", advice)
     if wait > 0:
         validity = f"is not valid before {human_duration(int(wait))} from now: a clock is or was wrong"
         return error("certificates", f"that of the Secret {certificate.name} {validity}", todo)
-    message = f"that of the Secret {certificate.name} {expiry_text(remaining)}"
-    is_late = remaining <= certificate.min_left
+    message = f"that of the Secret {certificate.name} {expiry_text(seconds_left)}"
+    is_late = seconds_left <= certificate.min_left
     return error("certificates", message, todo) if is_late else fine("certificates", message)
 
 
@@ -174,12 +178,12 @@ def _mutual_tls_finding(site: Installation, name: str, host: str) -> Finding:
         return error("mutual TLS", f"{title} does not exist, so the pods of Muster do not start", todo)
     try:
         fault = _mutual_tls_fault(secret, site.now, host)
-        remaining = _seconds_left(secret, site.now) if not fault else 0.0
+        seconds_left = _seconds_left(secret, site.now) if not fault else 0.0
     except ValueError as unreadable:
         return error("mutual TLS", f"{title} cannot be read: {unreadable}", _RENEW_TODO)
     if fault:
         return error("mutual TLS", f"{title} {fault}", _RENEW_TODO)
-    return fine("mutual TLS", f"the certificate in {title} is for {host} and {expiry_text(remaining)}")
+    return fine("mutual TLS", f"the certificate in {title} is for {host} and {expiry_text(seconds_left)}")
 
 
 def _mutual_tls_fault(secret: Json, now: float, host: str) -> str:
@@ -199,8 +203,8 @@ def _mutual_tls_fault(secret: Json, now: float, host: str) -> str:
     if host not in host_names(certificate):
         certified_names = ", ".join(sorted(host_names(certificate))) or "no host"
         return f"has a certificate for {certified_names}, and the scheduler calls {host}"
-    remaining = _seconds_left(secret, now)
-    return f"has a certificate that {expiry_text(remaining)}" if remaining <= _MIN_MANUAL_LEFT else ""
+    seconds_left = _seconds_left(secret, now)
+    return f"has a certificate that {expiry_text(seconds_left)}" if seconds_left <= _MIN_MANUAL_LEFT else ""
 
 
 def _seconds_left(secret: Json, now: float) -> float:

@@ -129,8 +129,8 @@ def jobs(site: Installation) -> Iterator[Finding]:
     evidence, account = Evidence(site.access, ""), site.account
     changeable_kinds: list[str] = []
     counts: dict[str, int] = {}  # number of pending jobs, by kind that the account may not change
-    volcano_jobs = site.first_workload.setting("volcano_jobs") == "on"
-    rows = (row for row in WORKLOADS.values() if row.manageable and (volcano_jobs or not row.commanded))
+    runs_volcano_jobs = site.first_workload.setting("volcano_jobs") == "on"
+    rows = (row for row in WORKLOADS.values() if row.manageable and (runs_volcano_jobs or not row.commanded))
     for row in rows:
         resource = resource_of(row)
         kind = f"{resource.plural}.{resource.group}"

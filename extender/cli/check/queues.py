@@ -65,9 +65,9 @@ def flavors(site: Installation) -> Iterator[Finding]:
         todo = "kubectl describe queue NAME says which: create them, or correct spec.flavors."
         yield error("flavors", message, todo)
     else:
-        flavored = sum(any(each.resource_flavor for each in queue.spec.flavors or ()) for queue in queues)
-        text = f"{counted(flavored, 'queue')} name ResourceFlavors, and each exists"
-        yield fine("flavors", text if flavored else "no queue names ResourceFlavors")
+        queue_count = sum(any(each.resource_flavor for each in queue.spec.flavors or ()) for queue in queues)
+        text = f"{counted(queue_count, 'queue')} name ResourceFlavors, and each exists"
+        yield fine("flavors", text if queue_count else "no queue names ResourceFlavors")
 
 
 def topologies(site: Installation) -> Iterator[Finding]:
@@ -153,8 +153,8 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
 
     Args:
         diff: The planned and the existing queues.
-        may_sync: Whether Muster may read all quotas and write queues. If it may not, another check reports
-            that, and this function reports no missing queues.
+        may_sync: Whether Muster may read all quotas and write queues. If not, another check reports the
+            missing rights, and this function reports no missing queues.
     """
     faults = [f"{fault.source}, {fault}" for fault in diff.plan.faults]
     for name in diff.names_at(QuotaStep.LEAVE):

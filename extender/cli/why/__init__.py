@@ -46,11 +46,11 @@ def why(target: Target, terms: tuple[str, ...], output: str, **flags: Any) -> No
         from extender.cli.why.answers import answers
 
         explanations = answers(access, target)
-        from extender.cli.why.rendering import document, joined, paragraphs, rendered_list
+        from extender.cli.why.rendering import document, join_texts, paragraphs, rendered_list
 
     if output == "text":
         is_single = len(explanations) == 1
-        echo(joined(*paragraphs(explanations[0])) if is_single else rendered_list(target, explanations))
+        echo(join_texts(*paragraphs(explanations[0])) if is_single else rendered_list(target, explanations))
     else:
         single, *others = map(document, explanations)
         show_document({"kind": "List", "items": [single, *others]} if others else single, output)

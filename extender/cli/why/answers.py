@@ -209,8 +209,8 @@ def _state_without_pods(evidence: Evidence, workload: Json, job: ObservedJob | N
     """Return the verdict on a workload without pods, and a statement about its state."""
     spec = workload.get("spec") or {}
     conditions = {condition.get("type") for condition in _true_conditions(workload)}
-    if ending := next((type_ for type_ in _END_CONDITIONS if type_ in conditions), ""):
-        return Verdict.ENDED, Statement("WorkloadEndedAs", ending=ending)
+    if end_condition := next((type_ for type_ in _END_CONDITIONS if type_ in conditions), ""):
+        return Verdict.ENDED, Statement("WorkloadEndedAs", ending=end_condition)
     if job and job.state == Verdict.ENDED:
         return Verdict.ENDED, Statement("WorkloadEnded")
     if evidence.pods is None:
@@ -255,13 +255,13 @@ def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
         statements = [Statement("JobStopped")]
         offers = [_offer(evidence, job, "QueueAgain", name=job.display_name)]
     else:
-        reason, offers = _why_left_alone(evidence, job)
+        reason, offers = _explain_unmanaged(evidence, job)
         statements = [Statement("JobOfOthers" if job.row.commanded else "JobSuspendedByOthers"), reason]
     answer = _workload_answer(evidence, kind, meta.name, job.row.api_version, statements, offers)
     return replace(answer, group=podgroup.name if podgroup else "")
 
 
-def _why_left_alone(evidence: Evidence, job: ObservedJob) -> tuple[Statement, list[Offer]]:
+def _explain_unmanaged(evidence: Evidence, job: ObservedJob) -> tuple[Statement, list[Offer]]:
     """Return why Muster does not manage a job, as far as objects show. Muster's settings are unknown here."""
     record, namespace, case = job.record(), job.meta.namespace, Case(evidence)
     owner = controller_of(job.meta.owner_references)

@@ -92,7 +92,7 @@ def check_offer(case: Case) -> Offer:
 def open_offer(case: Case) -> Offer:
     """Return the command that opens a queue.
 
-    If queues above it are closed, the command opens the topmost of these.
+    If queues above this queue are closed, the command opens the topmost closed queue.
     """
     return case.for_queue("OpenQueue", case.evidence.closed_above(case.queue))
 

@@ -105,7 +105,7 @@ def explain_group(evidence: Evidence, group: ObservedGroup, pod: str = "") -> Ex
         uncounted=strays,
         holders=ahead,
         remedies=[*(stray.cause for stray in strays), *remedies],
-        commands=[*_renaming(case, strays), *offers],
+        commands=[*_renaming_offers(case, strays), *offers],
         notes=[*unread_queue_hints(evidence, queue), *remarks, *evidence.notes],
     )
 
@@ -210,7 +210,7 @@ def _cause(evidence: Evidence, group: ObservedGroup, pod: Pod) -> Statement | No
     return Statement("NoSuchGroup", group=named_group)
 
 
-def _renaming(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
+def _renaming_offers(case: Case, strays: Iterable[Uncounted]) -> Iterator[Offer]:
     """Yield the command that corrects the name of the group on a few pods.
 
     Many pods should be created again.
@@ -365,7 +365,10 @@ def _stray_answer(evidence: Evidence, pod: Pod, name: str) -> Explanation:
 
 
 def _other_group_answer(evidence: Evidence, pod: Pod, other: OtherGroup) -> Explanation:
-    """Return the answer about a pod in a PodGroup of another API. Muster reports on these only by events."""
+    """Return the answer about a pod in a PodGroup of another API.
+
+    Muster reports on such a PodGroup only by events.
+    """
     record, meta = other.record, pod.metadata
     queue = evidence.queue_of_pods(meta.namespace, explicit_queue(record.queue), record.local_queue)
     reason, detail = evidence.reason_in_events("PodGroup", record.name)
@@ -462,8 +465,8 @@ def _queue_state(queue: ObservedQueue) -> Iterator[Statement]:
     if is_deleted:
         yield Statement("QueueDeleted")
     if queue.state in ("Closing", "Closed"):
-        remaining = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
-        yield Statement(f"Queue{queue.state}", left=remaining)
+        group_count = sum(queue.counts[name] for name in ("pending", "inqueue", "running"))
+        yield Statement(f"Queue{queue.state}", left=group_count)
     elif queue.is_stopped and not is_deleted:
         yield Statement("QueueStopped", policy=queue.spec.stop_policy)
     else:
@@ -534,8 +537,8 @@ def blockers(evidence: Evidence, group: ObservedGroup) -> list[Blocker]:
             keys = {f"{holder.namespace}/{holder.name}" for holder in group.waiting.holders}
             return pending_blockers(other for other in evidence.groups if other.key in keys)
         case Reason.WINDOW_FULL:
-            starting = (other for other in evidence.groups if other.verdict is Verdict.STARTING)
-            return list(_holding_blockers(evidence, group, starting))
+            starting_groups = (other for other in evidence.groups if other.verdict is Verdict.STARTING)
+            return list(_holding_blockers(evidence, group, starting_groups))
     return []
 
 
@@ -609,10 +612,10 @@ def _above_share(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
 def _claimants(evidence: Evidence, own_queue: str) -> Iterator[Blocker]:
     """Yield the other queues that hold less than their deserved share and have pending groups."""
     for queue in (evidence.queues or {}).values():
-        pending = queue.counts["pending"]
-        if queue.name != own_queue and pending and queue.share < _FULL_SHARE:
+        pending_count = queue.counts["pending"]
+        if queue.name != own_queue and pending_count and queue.share < _FULL_SHARE:
             summary = HolderSummary("Queue", name=queue.name)
-            yield Blocker("HasPending", holder=summary, pending=pending, share=share_of(queue))
+            yield Blocker("HasPending", holder=summary, pending=pending_count, share=share_of(queue))
 
 
 def _groups_ahead(evidence: Evidence, group: ObservedGroup) -> list[ObservedGroup]:

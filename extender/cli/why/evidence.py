@@ -88,7 +88,7 @@ class Evidence:
         return self._rights[right]
 
     def muster_may(self, right: Right) -> bool:
-        """Return whether Muster's service account has a right. True if that cannot be checked."""
+        """Return whether Muster's service account has a right. True if the right cannot be checked."""
         site = Installation(self._access._replace(namespace=""))
         try:
             return not site.workloads or site.may(right)
@@ -160,7 +160,7 @@ class Evidence:
         """Return the PodGroup with this name; None if it does not exist.
 
         Raises:
-            Forbidden: The user may not read it.
+            Forbidden: The user may not read the PodGroup.
         """
         with suppress(NotFound):
             return self._reader.get(kube.POD_GROUPS, self.namespace, name, ObservedGroup)
@@ -330,7 +330,7 @@ class Evidence:
     def local_queues(self) -> dict[str, LocalQueue]:
         """Return the LocalQueues by `namespace/name`.
 
-        They are from all namespaces if the user may list them there, else from this namespace.
+        The LocalQueues are from all namespaces if the user may list them there, else from this namespace.
         """
         objects = self._objects_everywhere(kube.LOCAL_QUEUES, LocalQueue)
         return {f"{local.metadata.namespace}/{local.metadata.name}": local for local in objects}

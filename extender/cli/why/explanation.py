@@ -16,7 +16,7 @@ from extender.api.workloads.shape import kind_prefix
 from extender.domain.model import reasons
 from extender.kube.access import Right
 
-# Verdicts of pods and workloads, in addition to those of groups.
+# Verdicts of pods and workloads, in addition to the verdicts of groups.
 PLACED, ENDING, FOREIGN, EMPTY = "Placed", "Ending", "NotOurs", "NoPods"
 
 
@@ -103,7 +103,10 @@ class QueueFigures(Wire, frozen=True, omit_defaults=False):
 
 
 class Uncounted(Wire, frozen=True):
-    """Pods that were meant for a group and do not count. If `misnamed`, an annotation can correct this."""
+    """Pods that were meant for a group and do not count.
+
+    If `misnamed`, a corrected annotation makes them count.
+    """
 
     pods: list[str]
     namespace: str

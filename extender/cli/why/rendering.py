@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.api.summaries import VERSION
 from extender.api.units import and_more, listed
 from extender.cli.kinds import Target
-from extender.cli.output import NOTHING, Json, age, amount, amounts, numeric, outlook, percent, width, wrapped
+from extender.cli.output import NOTHING, Json, age, amount, amounts, numeric, outlook, percent, width, wrap
 from extender.cli.why.explanation import (
     ENDING,
     FOREIGN,
@@ -58,19 +58,22 @@ def remedies_of(answer: Explanation) -> list[str]:
     return [statement.remedy for statement in answer.remedies if statement.remedy]
 
 
-def joined(*parts: str) -> str:
-    """Return paragraphs as one text, without the empty ones."""
+def join_texts(*parts: str) -> str:
+    """Return paragraphs as one text, without empty paragraphs."""
     return "\n\n".join(filter(None, parts))
 
 
 def paragraphs(answer: Explanation) -> list[str]:
-    """Return the paragraphs of an answer. The first names the object; the second has its verdict."""
+    """Return the paragraphs of an answer.
+
+    The first paragraph names the object; the second has the verdict.
+    """
     where = f" in namespace {answer.namespace}" if answer.namespace else ""
     is_named_by_user = answer.group and not is_named_by_uid(answer.group)
     group = f", of podgroup/{answer.group}" if is_named_by_user else ""
     stray_lines = (f"pod/{listed(stray.pods, 1)}: {stray.cause.text}" for stray in answer.uncounted)
     parts: Sequence[Iterable[str]] = (
-        [wrapped(f"{answer.display_name}{where}{group}")],
+        [wrap(f"{answer.display_name}{where}{group}")],
         _verdict(answer),
         _members(answer),
         _queue(answer),
@@ -78,7 +81,7 @@ def paragraphs(answer: Explanation) -> list[str]:
         _blockers("Groups that wait in it:", answer.waiting),
         _blockers(_HEADINGS.get(answer.kind, "Ahead of it:"), answer.holders),
         _remedies(answer),
-        [wrapped(text) for text in dict.fromkeys(note.text for note in answer.notes)],
+        [wrap(text) for text in dict.fromkeys(note.text for note in answer.notes)],
     )
     return ["\n".join(lines) for part in parts if (lines := list(part))]
 
@@ -87,11 +90,11 @@ def _verdict(answer: Explanation) -> Iterator[str]:
     verdict = click.style(answer.verdict, fg=_COLOURS.get(answer.verdict, "yellow"), bold=True)
     since = f" for {age(answer.since)}" if answer.since and answer.verdict in _LASTING_VERDICTS else ""
     yield f"{verdict}{since}" + (f": {answer.reason}" if answer.reason else "")
-    yield wrapped(_sentence(answer), _INDENT)
+    yield wrap(_sentence(answer), _INDENT)
     if answer.detail:
-        yield wrapped(answer.detail.text, _INDENT)
+        yield wrap(answer.detail.text, _INDENT)
     if estimate_text := outlook(answer.estimate):
-        yield wrapped(estimate_text, _INDENT)
+        yield wrap(estimate_text, _INDENT)
 
 
 def _members(answer: Explanation) -> Iterator[str]:
@@ -100,7 +103,7 @@ def _members(answer: Explanation) -> Iterator[str]:
     counts = {"on nodes": members.placed, "gated": members.gated}
     counts |= {"succeeded": members.succeeded, "failed": members.failed}
     count_texts = [f"{count} {state}" for state, count in counts.items() if count or state == "on nodes"]
-    yield wrapped(f"Members: {members.needed} needed, {members.there} there, {', '.join(count_texts)}")
+    yield wrap(f"Members: {members.needed} needed, {members.there} there, {', '.join(count_texts)}")
 
 
 def _queue(answer: Explanation) -> Iterator[str]:
@@ -108,9 +111,9 @@ def _queue(answer: Explanation) -> Iterator[str]:
         return
     uses = f", uses {percent(queue.share)} of what it deserves" if queue.share is not None else ""
     if answer.kind != "Queue":
-        yield wrapped(f"Queue {queue.name}: {queue.state}{uses}")
+        yield wrap(f"Queue {queue.name}: {queue.state}{uses}")
     groups = f"{queue.pending} Pending, {queue.inqueue} Inqueue, {queue.running} Running"
-    yield wrapped(f"Weight {queue.weight}; of its groups {groups}", _INDENT)
+    yield wrap(f"Weight {queue.weight}; of its groups {groups}", _INDENT)
     yield from (f"{_INDENT}{line}" for line in resource_rows(queue))
 
 
@@ -142,7 +145,7 @@ def _remedies(answer: Explanation) -> Iterator[str]:
     remedies = remedies_of(answer)
     if remedies or answer.commands:
         yield click.style("What helps:", dim=True)
-    yield from (wrapped(remedy, _INDENT, hanging=_INDENT) for remedy in remedies)
+    yield from (wrap(remedy, _INDENT, hanging=_INDENT) for remedy in remedies)
     for offer in (offered.shown() for offered in answer.commands):
         lead = f"To {offer.purpose}:"
         if not offer.allowed:
@@ -150,7 +153,7 @@ def _remedies(answer: Explanation) -> Iterator[str]:
         if len(line := f"{_INDENT}{lead} {offer.line}") <= width():
             yield line
         else:
-            yield wrapped(lead, _INDENT, hanging=_INDENT)
+            yield wrap(lead, _INDENT, hanging=_INDENT)
             yield f"{_INDENT * 2}{offer.line}"
 
 
@@ -158,7 +161,7 @@ def _list(heading: str, items: Iterable[str]) -> Iterator[str]:
     items = list(items)
     if items:
         yield click.style(heading, dim=True)
-    yield from (wrapped(item, _INDENT, hanging=_INDENT) for item in items)
+    yield from (wrap(item, _INDENT, hanging=_INDENT) for item in items)
 
 
 def bars(queue: QueueFigures) -> list[str]:
@@ -189,7 +192,7 @@ def rendered_list(target: Target, explanations: Sequence[Explanation]) -> str:
     namespace = next((answer.namespace for answer in explanations if answer.namespace), "")
     subject = f"{target.kind}/{target.name} leads to" if target.kind else f"{target.name} may mean"
     rows = [(_target_of(answer), answer.verdict, answer.reason or NOTHING) for answer in explanations]
-    return joined(
+    return join_texts(
         f"In namespace {namespace}, {subject}:",
         "\n".join(columns(("WHAT", "VERDICT", "REASON"), rows)),
         f"About one of them, for example: muster why {_target_of(explanations[0])} -n {namespace}",

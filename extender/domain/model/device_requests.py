@@ -105,7 +105,7 @@ class LogicalResources:
     def set_amounts(self, resource: str, amounts: Resources) -> bool:
         """Record the logical amounts of one unit of `resource`, and return whether they changed.
 
-        Nothing is recorded if `resource` is empty, because such devices are not counted.
+        If `resource` is empty, nothing is recorded, because devices without a resource are not counted.
         """
         old_amounts = self._amounts.get(resource, _NO_AMOUNTS) if resource else amounts
         if is_changed := any(old_amounts.get(name) != amount for name, amount in amounts.items()):
@@ -155,7 +155,7 @@ class DeviceRequests:
         return self.logical.set_amounts(resource or "", stands_for) or is_changed
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> bool:
-        """Record a claim or template, and return whether it changed for its pods.
+        """Record a claim or template, and return whether its state or its devices changed.
 
         Args:
             key: The claim or template.
@@ -193,7 +193,7 @@ class DeviceRequests:
     def idle_devices(self, claim: ClaimKey) -> Mapping[str, Resources]:
         """Return the devices of an allocated but unused claim, by node.
 
-        Only pods that name the claim can get them.
+        Only pods that name the claim can get these devices.
         """
         return self._states.get(claim, _NO_STATE).idle_devices
 
@@ -241,7 +241,7 @@ class DeviceRequests:
         return renamed_requests | {name: amount for name, amount in requests.items() if name not in names}
 
     def _resource_of(self, name: str) -> str:
-        """Return the resource of a class or selection; empty if it is not counted."""
+        """Return the resource of a class or selection; empty if its devices are not counted."""
         default = resource_of_class(name) if counts_in_queues(name) else ""
         return self._resources.get(name, default)
 
@@ -396,16 +396,16 @@ def carrier_pods(pods: Iterable[tuple[int, Pod]]) -> Iterator[tuple[int, int, Po
     counted_claims: set[str] = set()
     for number, (count, pod) in enumerate(pods):
         claims = pod.spec.resource_claims or ()
-        first_pod = _with_carried(pod, counted_claims)
+        first_pod = _with_claims_elsewhere(pod, counted_claims)
         counted_claims |= {claim.resource_claim_name for claim in claims} - {""}
-        other_pods = _with_carried(pod, counted_claims)
+        other_pods = _with_claims_elsewhere(pod, counted_claims)
         if first_pod == other_pods or count == 1:
             yield number, count, first_pod
         else:
             yield from ((number, 1, first_pod), (number, count - 1, other_pods))
 
 
-def _with_carried(pod: Pod, names: Container[str]) -> Pod:
+def _with_claims_elsewhere(pod: Pod, names: Container[str]) -> Pod:
     """Return the pod with `counts_elsewhere` set on claims that count for other pods.
 
     Args:
@@ -511,7 +511,7 @@ def selections_of(spec: ClaimSpec) -> dict[str, Selection]:
 
 
 def _devices_of(spec: ClaimSpec) -> Resources:
-    """Return the least number of devices that a claim takes, by class and selection."""
+    """Return the least number of devices that a claim requests, by class and selection."""
     devices: Counter[str] = Counter()
     for _, request in _exact_requests(spec):
         is_all = request.allocation_mode == "All"  # all devices of the chosen node: at least one

@@ -54,7 +54,7 @@ class BudgetsOfNamespace:
 
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
-        self._unlabelled: list[DisruptionBudget] = []  # budgets that may cover any pod
+        self._unlabelled_budgets: list[DisruptionBudget] = []  # budgets that may cover any pod
         self._too_many: tuple[DisruptionBudget, ...] = ()
         for budget in budgets:
             selector = budget.selector or _NO_SELECTOR
@@ -66,12 +66,12 @@ class BudgetsOfNamespace:
                 rarest = min(pairs, key=lambda pair: len(self._by_label.get(pair, ())))
                 self._by_label[rarest].append(budget)
             elif budget.selector is not None:
-                self._unlabelled.append(budget)
+                self._unlabelled_budgets.append(budget)
 
     def budgets_for(self, labels: Labels) -> tuple[DisruptionBudget, ...]:
         """Return the budgets that cover a pod with these labels."""
         pairs = sorted(labels.items() & self._by_label.keys())
-        candidates = [*self._unlabelled, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
+        candidates = [*self._unlabelled_budgets, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
         if self._too_many or len(candidates) > _MAX_BUDGETS:
             return self._too_many or (candidates[0], candidates[1])
         return tuple(budget for budget in candidates if selects(budget.selector, labels))

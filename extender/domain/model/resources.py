@@ -203,11 +203,11 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     peak: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     for container in spec.init_containers or ():
-        running = dict(sidecars)
-        add(running, requested_amounts(container.resources.requests))
-        peak = larger_amounts(peak, running)
+        running_requests = dict(sidecars)
+        add(running_requests, requested_amounts(container.resources.requests))
+        peak = larger_amounts(peak, running_requests)
         if container.is_sidecar:
-            sidecars = running
+            sidecars = running_requests
     sums = larger_amounts(sums, peak)
     in_spec = requested_amounts(spec.resources.requests) if spec.resources else {}
     sums |= {name: n for name, n in in_spec.items() if name in (CPU, MEMORY) or name.startswith("hugepages-")}

@@ -46,7 +46,7 @@ class RunHistory(msgspec.Struct, frozen=True, eq=False):
         return median(runs) if runs else None
 
     def stretch(self, series: str) -> float:
-        """Return the usual ratio of real to declared run times of a series, and at least 1.
+        """Return the usual ratio of real to declared run times of a series; it is at least 1.
 
         Groups that end early delay no other group, so ratios below 1 do not count.
         """

@@ -137,8 +137,8 @@ def parts_of(labels: Sequence[Mapping[str, str] | None]) -> list[NodePart]:
     parts = []
     for number, current in enumerate(pairs):
         earlier_pairs = {other for other in pairs[:number] if other != NOWHERE.labels}
-        earlier = {other for other in earlier_pairs if not _is_contradictory(current, other)}
-        parts.append(NOWHERE if current == NOWHERE.labels else _part_of(current, tuple(sorted(earlier))))
+        other_pairs = {other for other in earlier_pairs if not _is_contradictory(current, other)}
+        parts.append(NOWHERE if current == NOWHERE.labels else _part_of(current, tuple(sorted(other_pairs))))
     return parts
 
 

@@ -99,7 +99,7 @@ class Constraints(NamedTuple):
     ports: tuple[HostPort, ...] = ()  # host ports of the containers
     affinity: tuple[Term, ...] = ()  # required terms only
     anti_affinity: tuple[Term, ...] = ()  # required terms only
-    # Constraints that only the scheduler evaluates, as written. Its refusals count for pods with equal ones.
+    # Constraints that only the scheduler evaluates, as written. Equal pods share its refusals.
     scheduler_rules: tuple[bytes, ...] = ()
     excess: str = ""  # constraints beyond the limits, for users; if there are any, no node fits
 
@@ -199,9 +199,9 @@ class NodeTest:
         return is_admitted and self.tolerates(taints)
 
 
-def _node_terms(encoded: bytes) -> list[NodeSelectorTerm] | None:
+def _node_terms(encoded_terms: bytes) -> list[NodeSelectorTerm] | None:
     """Return the parsed terms of a node affinity; None without terms."""
-    return msgspec.json.decode(encoded, type=list[NodeSelectorTerm]) if encoded else None
+    return msgspec.json.decode(encoded_terms, type=list[NodeSelectorTerm]) if encoded_terms else None
 
 
 class Shapes:
@@ -335,8 +335,8 @@ def _narrow(constraints: Constraints, selectors: Iterable[Sequence[NodeSelectorT
     for selector in () if constraints.excess else selectors:
         if len(terms) * len(selector) <= MAX_TERMS:  # further selectors are left to the scheduler
             terms = [_with_both(one, other) for one in terms for other in selector]
-    encoded = msgspec.json.encode(terms) if terms != [NodeSelectorTerm()] else constraints.node_terms
-    return constraints._replace(node_terms=encoded)
+    encoded_terms = msgspec.json.encode(terms) if terms != [NodeSelectorTerm()] else constraints.node_terms
+    return constraints._replace(node_terms=encoded_terms)
 
 
 def _with_both(one: NodeSelectorTerm, other: NodeSelectorTerm) -> NodeSelectorTerm:

@@ -47,7 +47,7 @@ NO_TOPOLOGY = TopologyRequest()
 # Part of a group: () for all of it, a composite in it, (role,), a claim, or role and numbers of a slice.
 Part = tuple[str, ...]
 PartRequest = tuple[Part, TopologyRequest]
-_MAX_PART_ITEMS = 2  # most items of a part that is not a slice
+_MAX_PART_ITEMS = 2  # limit of items of a part that is not a slice
 
 
 class SubGroupPolicy(NamedTuple):
@@ -170,14 +170,14 @@ def first_request(*requests: TopologyRequest) -> TopologyRequest:
 def topology_of(annotations: Mapping[str, str]) -> TopologyRequest:
     """Return the topology that annotations request. Muster's annotations come before Kueue's."""
 
-    def named(key: str, kueue_key: str) -> str:
+    def value_of(key: str, kueue_key: str) -> str:
         return _level(annotations.get(key) or annotations.get(kueue_key, ""))
 
-    size = named(keys.SLICE_SIZE, keys.KUEUE_SLICE_SIZE)
+    size = value_of(keys.SLICE_SIZE, keys.KUEUE_SLICE_SIZE)
     request = TopologyRequest(
-        named(keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
-        named(keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
-        named(keys.SLICE_TOPOLOGY, keys.KUEUE_SLICE_TOPOLOGY),
+        value_of(keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
+        value_of(keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
+        value_of(keys.SLICE_TOPOLOGY, keys.KUEUE_SLICE_TOPOLOGY),
         int(size) if is_count(size) else 0,
     )
     return request if any(request) else NO_TOPOLOGY

@@ -263,8 +263,8 @@ class WaitingPods:
     """Unbound member pods as one client knows them, and the events that were written about each of them.
 
     The client reads the same pods by one watch after another. The latest watch or list supersedes earlier
-    ones, whose end may be unnoticed. The history of the pods is known up to a version, without a gap. A
-    watch that continues from this version, or from an earlier version, needs no further data.
+    watches and lists, whose end may be unnoticed. The history of the pods is known up to a version, without a
+    gap. A watch that continues from this version, or from an earlier version, needs no further data.
 
     A reflector returns with the version of the last event that it got. If it returns with a version later
     than the version of an event, the client got the event. If it returns with the same or an earlier version,
@@ -294,7 +294,7 @@ class WaitingPods:
         return version <= self.version
 
     def observe(self, event: PodEvent) -> None:
-        """Process an event of a watch that began at a known version. The event may be a repeated one."""
+        """Process an event of a watch that began at a known version. The event may be a repetition."""
         if event.version <= self.version:
             return
         self.version = event.version
@@ -549,7 +549,7 @@ class PodWatch:
         return [TakeAway(facts, version), show] if is_replaced else [show]
 
     def _take_away(self, facts: PodFacts, version: int) -> Writes:
-        """Return the writes that remove a pod for the client; none if the client does not have it."""
+        """Return the writes that remove a pod for the client; none if the client does not have the pod."""
         if facts.uid not in self._known_appearances:
             return []
         del self._known_appearances[facts.uid]

@@ -115,13 +115,13 @@ def _common_part(pod: Pod) -> Pod:
     meta, spec = pod.metadata, counted_spec(pod)
     if spec.node_name:
         spec = replace(spec, node_name="")
-    common = Meta(
+    common_meta = Meta(
         namespace=meta.namespace,
         labels=_selected_labels(meta.labels, _LABEL_KEYS),
         annotations=_selected_labels(meta.annotations, _ANNOTATION_KEYS),
         owner_references=meta.owner_references,
     )
-    return Pod(common, spec)
+    return Pod(common_meta, spec)
 
 
 def _selected_labels(labels: Mapping[str, str] | None, names: Collection[str]) -> dict[str, str] | None:
@@ -287,7 +287,7 @@ def _is_vital(pod: Pod) -> bool:
 
 
 def _has_run(pod: Pod) -> bool:
-    """Return whether any container of the pod has ever run. A pod that its kubelet rejects fails before."""
+    """Return whether any container of the pod has ever run. A rejected pod fails before that."""
     if pod.status.phase in ("Running", "Succeeded"):
         return True
     statuses = (pod.status.init_container_statuses or []) + (pod.status.container_statuses or [])

@@ -38,7 +38,7 @@ def spend_beyond_free(spend: Spend, count: int, looks: float = 1) -> None:
     Args:
         spend: Spends the effort.
         count: The number of things.
-        looks: The cost of each of them.
+        looks: The cost of each thing.
     """
     if count > _FREE_COUNT:
         spend(count * looks)
@@ -440,7 +440,7 @@ class AffinityCounts:
         """
         self.effort: Effort = like.effort if like else Effort()
         self._like, self._occupancy, self._nodes = like, occupancy, nodes
-        self._capacity_for = counts
+        self._count_fitting = counts
         self._ports = {node: Counter(ports) for node, ports in occupancy.port_counts.items()}
         self._has_terms = len(occupancy.terms) > 0
         self._sharing_pods: dict[Term, dict[Shape, list[PodRecord]]] = {}
@@ -533,15 +533,15 @@ class AffinityCounts:
         """
         return pod.shape.looks_at_others or (self._has_terms and bool(self.sets.terms_for(pod).terms))
 
-    def admit(self, pod: PodRecord) -> Mask:
-        """Return the rows where no pod on the node or in its domain excludes `pod`, and its affinity is met.
+    def rows_for(self, pod: PodRecord) -> Mask:
+        """Return the rows where no other pod excludes `pod`, and where the affinity of `pod` is met.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
         allowed_rows = self._admitting_rows(pod)
         for term in pod.shape.constraints.affinity:
-            allowed_rows &= self._near_selected(term, pod)
+            allowed_rows &= self._rows_of_term(term, pod)
         return allowed_rows
 
     def positions(self, pod: PodRecord, rows: Rows, counts: Rows) -> Rows:
@@ -572,8 +572,8 @@ class AffinityCounts:
     def add(self, pod: PodRecord, node: str, times: int) -> None:
         """Add `pod` to a node; with `times` -1, remove it. Only adding a pod raises OverBudget."""
         if self._has_terms:
-            selecting, anti_affinity = self.sets.terms_for(pod), self.sets.anti_affinity_of(pod.shape)
-            self._selected_pods.add(selecting, node, times)
+            selecting_terms, anti_affinity = self.sets.terms_for(pod), self.sets.anti_affinity_of(pod.shape)
+            self._selected_pods.add(selecting_terms, node, times)
             self._carriers.add(anti_affinity, node, times)
         for port in pod.shape.constraints.ports:
             self._ports.setdefault(node, Counter())[port] += times
@@ -636,7 +636,7 @@ class AffinityCounts:
                 free_rows &= ~pods.domains(terms)
         return free_rows
 
-    def _near_selected(self, term: Term, pod: PodRecord) -> Mask:
+    def _rows_of_term(self, term: Term, pod: PodRecord) -> Mask:
         """Return the rows of the domains that hold a pod that `term` selects.
 
         If there is none yet and the term selects the pod itself, the pod may go to any domain.
@@ -664,7 +664,7 @@ class AffinityCounts:
         labelled_rows = codes >= 0
         suitable_rows = labelled_rows.copy()
         for shape, pods in sharing_pods.items():
-            counts = np.minimum(self._capacity_for(shape), len(pods))
+            counts = np.minimum(self._count_fitting(shape), len(pods))
             rows = np.flatnonzero(labelled_rows & (counts > 0) & self._admitting_rows(pods[0]))
             row_positions = self.positions(pods[0], rows, counts[rows])
             sums = np.bincount(codes[rows[row_positions]], minlength=len(codes))

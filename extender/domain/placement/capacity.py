@@ -63,7 +63,7 @@ class Capacity:
         self._columns = {name: column for column, name in enumerate(dimensions)}
         sums = np.array([column.sum(dtype=np.float64) for column in free.T])  # may exceed 64-bit integers
         self._weights = 1.0 / np.maximum(sums, 1.0)
-        self._refused = {shape: set(rows) for shape, rows in refusing_rows.items()}
+        self._refusals = {shape: set(rows) for shape, rows in refusing_rows.items()}
         self._requests: dict[Shape, tuple[Rows, AmountRows]] = {}
         self._counts: dict[Shape, Rows] = {}
         self._outdated_counts: Mapping[Shape, Rows] = {}  # counts before the last changes of rows
@@ -74,7 +74,7 @@ class Capacity:
     def clone(self) -> "Capacity":
         """Return a copy that changes independently."""
         totals = dict(self._totals)
-        clone = Capacity(self.dimensions, self.nodes, self.free.copy(), self._refused, totals, self._record)
+        clone = Capacity(self.dimensions, self.nodes, self.free.copy(), self._refusals, totals, self._record)
         clone.base, clone._dirty = self.base, set(self._dirty)
         return clone
 
@@ -93,7 +93,7 @@ class Capacity:
         """Return the cached totals of all nodes; None while the scheduler refuses any shape on some node."""
         if self.is_refused_anywhere:
             return None
-        if self.base is not None:  # derive them from it, so that reads of inadmissible groups stay valid
+        if self.base is not None:  # totals derived from it keep reads of inadmissible groups valid
             later_totals = self.base.after(self.free.copy()) if self._dirty else self.base
             if later_totals is not None:
                 return later_totals
@@ -142,9 +142,9 @@ class Capacity:
     ) -> tuple[Rows, AmountRows]:
         """Return the rows with capacity for a pod of either shape, and how many of both fit together.
 
-        The second array has a row for each of these rows. Column n is the number of `peer` pods that fit next
-        to n pods of `shape`, for n from 0 to `max_pods`. The number is -1 if n pods of `shape` do not fit.
-        `allowed_rows` has the rows that count, if not all.
+        The second array has an entry for each of these rows. Column n is the number of `peer` pods that fit
+        next to n pods of `shape`, for n from 0 to `max_pods`. The number is -1 if n pods of `shape` do not
+        fit. `allowed_rows` are the rows to consider. None means all rows.
         """
         counts, peers, (columns, amounts) = self.counts(shape), self.counts(peer), self._request(peer)
         rows = np.flatnonzero((counts + peers) if allowed_rows is None else (counts + peers) * allowed_rows)
@@ -199,14 +199,14 @@ class Capacity:
         """
         shapes = tuple(shapes)
         self._record(FreeAmount(nodes_key(shapes), resource))
-        return three_digits(resource, self._sum_for(shapes).get(resource, 0))
+        return three_digits(resource, self._free_sum(shapes).get(resource, 0))
 
-    def sum_for(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
+    def free_sum(self, shapes: Iterable[Shape]) -> Mapping[str, int]:
         """Return the free amounts on all nodes that suit any of `shapes`."""
         self._record(NODES_TOPIC)
-        return self._sum_for(tuple(shapes))
+        return self._free_sum(tuple(shapes))
 
-    def _sum_for(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
+    def _free_sum(self, shapes: tuple[Shape, ...]) -> Mapping[str, int]:
         """Return the free amounts on the nodes that suit any of `shapes`, without recording a read.
 
         The amounts are computed once for all shapes that suit the same nodes.
@@ -227,12 +227,12 @@ class Capacity:
 
     def refuses(self, shape: Shape) -> bool:
         """Return whether the scheduler refuses `shape` on any node."""
-        return bool(self._refused.get(shape.on_all_nodes))
+        return bool(self._refusals.get(shape.on_all_nodes))
 
     @property
     def is_refused_anywhere(self) -> bool:
         """Return whether the scheduler refuses any shape on any node."""
-        return any(self._refused.values())
+        return any(self._refusals.values())
 
     def fits_without_refusals(self, shape: Shape, pod_count: int) -> bool:
         """Return whether `pod_count` pods of `shape` would fit if the scheduler refused no nodes."""
@@ -249,7 +249,7 @@ class Capacity:
         if not self._offers(shape):
             return False
         columns, amounts = self._request(shape)
-        is_suitable = self.nodes.suitable_rows(shape)[row] and row not in self._refused.get(
+        is_suitable = self.nodes.suitable_rows(shape)[row] and row not in self._refusals.get(
             shape.on_all_nodes, ()
         )
         return bool(is_suitable and (self.free[row, columns] >= amounts).all())
@@ -354,7 +354,7 @@ class Capacity:
 
     def forbid(self, shape: Shape, row: int) -> None:
         """Record that the scheduler refuses `shape` on a row."""
-        self._refused.setdefault(shape.on_all_nodes, set()).add(row)
+        self._refusals.setdefault(shape.on_all_nodes, set()).add(row)
         self.base = None  # the base totals do not account for this refusal
         self._invalidate([row])
 
@@ -376,7 +376,7 @@ class Capacity:
     def rows_for(self, shape: Shape) -> Mask:
         """Return the rows that labels, taints and refusals allow for `shape`. Free amounts do not matter."""
         mask = self.nodes.suitable_rows(shape)
-        refusing_rows = self._refused.get(shape.on_all_nodes)
+        refusing_rows = self._refusals.get(shape.on_all_nodes)
         if not refusing_rows:
             return mask
         mask = mask.copy()

@@ -178,7 +178,7 @@ class Departures:
             if len(freed_rows := leaving_pods.until(instant)):
                 capacity.allocate_rows({shape: freed_rows}, times=-1)
 
-    def freed_on(self, rows: Rows, capacity: Capacity, time: float) -> AmountRows:
+    def amounts_freed_on(self, rows: Rows, capacity: Capacity, time: float) -> AmountRows:
         """Return the amounts that become free until a time on some rows of `capacity`."""
         return capacity.amounts_on(rows, {shape: pods.until(time) for shape, pods in self._leavers.items()})
 

@@ -33,7 +33,7 @@ _index_of, _shape_of, _sets_of = attrgetter("index"), attrgetter("shape"), attrg
 
 
 class DomainCapacity(NamedTuple):
-    """Capacity for some pods of each domain of a level.
+    """Capacity of each domain of a level for some pods.
 
     Attributes:
         codes: The domain of each row; -1 means no domain.
@@ -433,8 +433,8 @@ class DomainSearch:
         """
         (pod_set, (pod, *_)), *_ = slices.items()
         codes, counts = self._nodes.domains_of_level(pod_set.level), self._tools.count_fitting(pod.shape)
-        order, _ = self._nodes.path_order(pod_set.level)
-        in_rows = order[(rows & (codes >= 0) & (counts > 0))[order]]
+        sorted_rows, _ = self._nodes.path_order(pod_set.level)
+        in_rows = sorted_rows[(rows & (codes >= 0) & (counts > 0))[sorted_rows]]
         size = len(slices[pod_set])
         capacity = np.bincount(codes[in_rows], weights=counts[in_rows]).astype(np.int64) // size
         ranking = np.argsort(-capacity, kind="stable")

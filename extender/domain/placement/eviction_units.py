@@ -76,7 +76,7 @@ class EvictionUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
             pods_by_node.setdefault(pod.node, []).append(pod)
         return pods_by_node
 
-    def freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
+    def amounts_freed_on(self, node: str, pods: Sequence[PodRecord]) -> Resources:
         """Return the amounts that become free on a node if the unit's remaining pods, `pods`, are evicted."""
         if not pods or len(self.pods) == 1:
             return self.requests if pods else {}
@@ -212,7 +212,7 @@ def descending_key(text: str) -> tuple[int, ...]:
 
 
 class Loss(NamedTuple):
-    """Loss by the eviction of pods, ordered from the smallest."""
+    """Loss by the eviction of pods. Losses are compared field by field."""
 
     work: float  # part of the cluster, multiplied by the seconds of lost work
     cluster_part: float  # part of the cluster, in the dominant resource
@@ -240,7 +240,7 @@ class EvictionUnitsOfRow:
         queues = next(iter(self._tiers.values()))
         return next(iter(queues.values()))[0] if len(queues) == 1 else None
 
-    def cheaper_than(self, loss: Loss) -> list[EvictionUnit]:
+    def cheaper_units(self, loss: Loss) -> list[EvictionUnit]:
         """Return the units with a smaller loss, in the order of their losses."""
         if self.min_loss >= loss:
             return []
@@ -276,7 +276,7 @@ class Disruptions:
 
     def __init__(self, budgets: BudgetsByNamespace, evicted_pods: Iterable[PodRecord] = ()) -> None:
         self._budgets = budgets
-        self._used: Counter[DisruptionBudget] = Counter()  # evictions counted for each budget
+        self._tally: Counter[DisruptionBudget] = Counter()  # evictions counted for each budget
         self._cache: dict[tuple[str, int], tuple[DisruptionBudget, ...]] = {}
         self._by_namespace: dict[str, BudgetsOfNamespace] = {}
         self.count(evicted_pods)
@@ -284,7 +284,7 @@ class Disruptions:
     def clone(self) -> "Disruptions":
         """Return a copy with its own counts. Both share the cached budgets of pods."""
         other = Disruptions(self._budgets)
-        other._used, other._cache, other._by_namespace = self._used.copy(), self._cache, self._by_namespace
+        other._tally, other._cache, other._by_namespace = self._tally.copy(), self._cache, self._by_namespace
         return other
 
     def may_evict(self, pods: Iterable[PodRecord]) -> bool:
@@ -300,7 +300,7 @@ class Disruptions:
             if len(budgets) > 1:
                 return False
             for budget in budgets:
-                count_by_budget[budget] = count_by_budget.get(budget, self._used[budget]) + 1
+                count_by_budget[budget] = count_by_budget.get(budget, self._tally[budget]) + 1
                 if count_by_budget[budget] > budget.allowed_evictions:
                     return False
         return True
@@ -309,7 +309,7 @@ class Disruptions:
         """Return the budgets that do not allow the eviction of all these pods, as `namespace/name`."""
         budgets_by_pod = list(map(self._budgets_of, pods))
         count_by_budget = Counter(chain.from_iterable(budgets_by_pod))
-        result = {b for b, n in count_by_budget.items() if self._used[b] + n > b.allowed_evictions}
+        result = {b for b, n in count_by_budget.items() if self._tally[b] + n > b.allowed_evictions}
         result.update(*(budgets for budgets in budgets_by_pod if len(budgets) > 1))  # as in the API server
         return sorted(f"{budget.namespace}/{budget.name}" for budget in result)
 
@@ -317,7 +317,7 @@ class Disruptions:
         """Count pods as evicted; with `times` -1, undo the count."""
         for pod in pods if self._budgets else ():
             for budget in self._budgets_of(pod):
-                self._used[budget] += times
+                self._tally[budget] += times
 
     def _budgets_of(self, pod: PodRecord) -> tuple[DisruptionBudget, ...]:
         """Return the budgets that cover a pod."""

@@ -191,9 +191,9 @@ def counts_in_sets_of(pods: Iterable[tuple[PodRecord, N]]) -> list[tuple[tuple[T
     """Return the number of pods by pod sets and node. Pods without pod sets do not count."""
     pod_counts: list[tuple[tuple[TopologySet, ...], N, int]] = []
     for _, planned_pods in groupby(pods, lambda planned: id(planned[0].pod_sets)):
-        (pod, node), *others = planned_pods
+        (pod, node), *other_pods = planned_pods
         if pod.pod_sets:
-            count_by_node = Counter([node, *(other_node for _, other_node in others)])
+            count_by_node = Counter([node, *(other_node for _, other_node in other_pods)])
             pod_counts += [(pod.pod_sets, other_node, count) for other_node, count in count_by_node.items()]
     return pod_counts
 
@@ -440,14 +440,14 @@ class Planner:
         are_unrelated = not any(self.affinity.is_related(pod) for pod, _ in targets)
         if are_unrelated and self._allocate_at_once(rows_of(targets, self.nodes), counts_in_sets_of(targets)):
             return {pod.uid: node for pod, node in targets}
-        node_of = {pod.uid: node for pod, node in targets}
+        node_by_uid = {pod.uid: node for pod, node in targets}
         plan: dict[Uid, str] = {}
         for batch in self.batches([pod for pod, _ in targets]):
             shares_domain = batch[0].shape.constraints.affinity or batch[0].pod_sets
             sub_batch_size = 1 if shares_domain else len(batch)
             while batch:
                 sub_batch, batch = batch[:sub_batch_size], batch[sub_batch_size:]
-                fitting = self._allocate_sub_batch(sub_batch, node_of)
+                fitting = self._allocate_sub_batch(sub_batch, node_by_uid)
                 plan.update(fitting)
                 sub_batch_size = len(batch) if fitting else sub_batch_size  # the others follow the first pod
         return plan
@@ -464,7 +464,7 @@ class Planner:
         pairs = ((pod, self.nodes.row_of.get(node_of[pod.uid])) for pod in pods)
         rows = [(pod, row) for pod, row in pairs if row is not None and self.capacity.admits(pod.shape, row)]
         if rows and self.affinity.is_interdependent(pods[0]):
-            admitting_rows = self.affinity.admit(pods[0])
+            admitting_rows = self.affinity.rows_for(pods[0])
             rows = [(pod, row) for pod, row in rows if admitting_rows[row]]
             row_numbers = np.array([row for _, row in rows], dtype=np.int64)
             rows = [rows[i] for i in self.affinity.positions(pods[0], row_numbers, np.ones_like(row_numbers))]
@@ -489,12 +489,12 @@ class Planner:
         """Free the capacity of pods that are on nodes."""
         self.allocate(((pod, pod.node) for pod in pods), times=-1)
 
-    def allocate(self, planned: Iterable[PlannedPod], times: int = 1) -> None:
+    def allocate(self, planned_pods: Iterable[PlannedPod], times: int = 1) -> None:
         """Allocate capacity for pods on given nodes, even if the capacity is not free yet.
 
         No other group then gets that capacity when it becomes free. With `times` -1, free the capacity.
         """
-        rows = ((pod, self.nodes.row_of.get(node)) for pod, node in planned)
+        rows = ((pod, self.nodes.row_of.get(node)) for pod, node in planned_pods)
         self._allocate_all([(pod, row) for pod, row in rows if row is not None], times)
 
     def forbid(self, shape: Shape, node: str) -> None:
@@ -586,9 +586,9 @@ class Planner:
         return np.repeat(rows, max_pods)
 
     def _open_rows(self, pod: PodRecord) -> Rows:
-        """Return the rows with capacity for a pod that its constraints allow, the tightest rows first."""
+        """Return the rows that have capacity for a pod and meet its constraints, the tightest rows first."""
         rows = self._fitting_counts(pod) > 0
-        rows = rows & self.affinity.admit(pod) if self.affinity.is_interdependent(pod) else rows
+        rows = rows & self.affinity.rows_for(pod) if self.affinity.is_interdependent(pod) else rows
         return self.capacity.tightest_first(np.flatnonzero(rows))
 
     def _search_placement(self, batches: Sequence[list[PodRecord]]) -> dict[Uid, str] | None:
@@ -601,7 +601,7 @@ class Planner:
         """
         pods, checkpoint = list(chain.from_iterable(batches)), self._journal.checkpoint()
         shapes = Counter(pod.shape for pod in pods)
-        sums = self.capacity.sum_for(shapes)
+        sums = self.capacity.free_sum(shapes)
         is_any_interdependent = len(batches) > 2 or self._rows_by_sets or self.affinity.dependent_uids(pods)
         if not is_any_interdependent or any(n > sums.get(name, 0) for name, n in requests_of(shapes).items()):
             return None
@@ -633,8 +633,8 @@ class Planner:
         (pod, *rest), checkpoint, counts = parts[0], self._journal.checkpoint(), self._fitting_counts
         rows = self._open_rows(pod).tolist()
         shared_domains = [codes for codes in domains if len(np.unique(codes[rows])) < len(rows)]
-        first_row_in = {tuple(int(codes[row]) for codes in shared_domains): row for row in reversed(rows)}
-        first_rows = sorted(first_row_in.values(), key=rows.index)
+        row_by_domains = {tuple(int(codes[row]) for codes in shared_domains): row for row in reversed(rows)}
+        first_rows = sorted(row_by_domains.values(), key=rows.index)
         for row in first_rows if len(rows) > _MAX_TRIED_ROWS else dict.fromkeys([*first_rows, *rows]):
             tries_left[0] -= 1
             if tries_left[0] < 0:

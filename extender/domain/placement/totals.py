@@ -20,7 +20,7 @@ NodesKey = frozenset[object]  # keys of NodeTests; equal for shapes that suit th
 
 
 class FreeAmount(NamedTuple):
-    """Topic of a read: free amount of a resource on all nodes that suit any of some shapes.
+    """Topic of a read: free amount of a resource on all nodes that suit at least one of several shapes.
 
     The amount is rounded to three digits.
     """
@@ -156,7 +156,7 @@ class _ShapeTable:
     def add(
         self, sums: Mapping[str, int], shapes: Sequence[Shape], rows: Rows, differences: AmountRows
     ) -> Mapping[str, int]:
-        """Return `sums`, the free amounts on the nodes that suit any of `shapes`, after `rows` have changed.
+        """Return `sums`, the free amounts on the nodes that suit one of `shapes`, after `rows` have changed.
 
         `differences` has the change of the amounts on each of the rows.
         """

@@ -39,7 +39,7 @@ _NO_LOSS = Loss(0.0, 0.0, 0)
 
 
 class Cost(NamedTuple):
-    """Cost of capacity on a row for one more member, ordered from the smallest by its fields.
+    """Cost of capacity on a row for one more member. Costs are compared field by field.
 
     Queues are compared by their shares instead of by their names.
     """
@@ -128,8 +128,8 @@ class Search:
         batches = self._planner.batches(need.members)
         has_parts = sum(pod_set.is_required for pod_set in need.pod_sets) > 1
         if not has_parts and all(self._place(batch, plan) for batch in batches) and self._free_share():
-            self._put_back_unused(need)
-            spared_plan = _spare_unneeded(self._planner, self._shares, self._picks, need, plan)
+            self._put_back_unused_units(need)
+            spared_plan = _spare_unneeded_units(self._planner, self._shares, self._picks, need, plan)
             cheapest_plan = self._exchange(spared_plan, need)
             return VictimChoice(tuple(self._picks.all), cheapest_plan)
         if trial_planner is None:
@@ -184,7 +184,7 @@ class Search:
         suitable_rows, affinity = self._planner.capacity.rows_for(pod.shape), self._planner.affinity
         if self._rows is not None:
             suitable_rows = suitable_rows & self._rows
-        return suitable_rows & affinity.admit(pod) if affinity.is_interdependent(pod) else suitable_rows
+        return suitable_rows & affinity.rows_for(pod) if affinity.is_interdependent(pod) else suitable_rows
 
     def _bounds(self, shape: Shape, suitable_rows: Mask) -> Iterator[Cost]:
         """Yield for each suitable row a lower bound of its cost.
@@ -219,8 +219,8 @@ class Search:
         if choice is None:
             return None
         node = self._planner.name_of(row)
-        for eviction_unit in units.cheaper_than(choice[0].loss):  # one unit alone may lose less
-            freed_amounts = eviction_unit.freed_on(node, eviction_unit.pods)
+        for eviction_unit in units.cheaper_units(choice[0].loss):  # one unit alone may lose less
+            freed_amounts = eviction_unit.amounts_freed_on(node, eviction_unit.pods)
             if all(n <= freed_amounts.get(name, 0) for name, n in lacking_amounts.items()):
                 single_choice = self._units_that_free([eviction_unit], lacking_amounts, row)
                 if single_choice is not None and single_choice[0][:2] < choice[0][:2]:
@@ -236,7 +236,7 @@ class Search:
         node = self._planner.name_of(row)
         for eviction_unit in eviction_units:
             pods = self._picks.remaining_pods(eviction_unit, picks)
-            gains = eviction_unit.freed_on(node, pods)
+            gains = eviction_unit.amounts_freed_on(node, pods)
             if not any(name in gains for name in to_free):
                 continue
             pick = Pick(eviction_unit, pods)
@@ -304,9 +304,9 @@ class Search:
         group, picks, loss = pick.eviction_unit.group, self._picks, self._shares.loss_of([pick])
         if group and sum(other_pick.eviction_unit.group == group for other_pick in picks.all) > 1:
             return
-        free_amounts = self._planner.capacity.sum_for(need.shapes)
+        free_amounts = self._planner.capacity.free_sum(need.shapes)
         names = {name for shape in need.shapes for name, n in shape.requests.items() if n > 0}
-        gains = _freed_for(self._planner, pick, need)
+        gains = _freed_amounts(self._planner, pick, need)
         needed_amounts = {name: n - free_amounts.get(name, 0) for name, n in gains.items() if name in names}
         for eviction_unit in self._eviction_units[:_MAX_CANDIDATES]:
             replacement = Pick(eviction_unit, picks.remaining_pods(eviction_unit))
@@ -315,7 +315,7 @@ class Search:
                 if is_enough and self._shares.loss_of([replacement]) < loss:
                     yield replacement
 
-    def _put_back_unused(self, need: Missing) -> None:
+    def _put_back_unused_units(self, need: Missing) -> None:
         """Put back units whose capacity no member uses, the last chosen unit first."""
         names = {name for shape in need.shapes for name, n in shape.requests.items() if n > 0}
         columns = [column for column, name in enumerate(self._planner.capacity.dimensions) if name in names]
@@ -345,10 +345,10 @@ def _plan_by_trial(
         picks: The units chosen so far. The function adds the units that it evicts.
         need: The members without a node.
     """
-    plan, min_evicted_count, remaining = None, 1, iter(eviction_units)
+    plan, min_evicted_count, remaining_units = None, 1, iter(eviction_units)
     while plan is None:
         evicted_count = 0
-        for eviction_unit in remaining:
+        for eviction_unit in remaining_units:
             evicted_count += picks.evict_rest(eviction_unit)
             if evicted_count >= min_evicted_count:
                 break
@@ -356,10 +356,10 @@ def _plan_by_trial(
             return None
         min_evicted_count *= 2
         plan = planner.place(need.members) if shares.suffices() else None
-    return _spare_unneeded(planner, shares, picks, need, plan)
+    return _spare_unneeded_units(planner, shares, picks, need, plan)
 
 
-def _spare_unneeded(
+def _spare_unneeded_units(
     planner: Planner, shares: Shares, picks: Picks, need: Missing, plan: Mapping[Uid, str]
 ) -> Mapping[Uid, str]:
     """Return the nodes of the members after sparing units that are not needed.
@@ -369,8 +369,8 @@ def _spare_unneeded(
     """
     n_tries, names = _TRIALS, {name for shape in need.shapes for name, n in shape.requests.items() if n > 0}
     for pick in sorted(picks.all, key=lambda pick: shares.loss_of([pick]), reverse=True):
-        free_amounts = planner.capacity.sum_for(need.shapes)
-        freed_amounts = _freed_for(planner, pick, need).items()
+        free_amounts = planner.capacity.free_sum(need.shapes)
+        freed_amounts = _freed_amounts(planner, pick, need).items()
         is_spare = all(n <= free_amounts.get(name, 0) for name, n in freed_amounts if name in names)
         if not (is_spare and n_tries) or picks.is_evicted_whole(pick):
             continue
@@ -386,15 +386,15 @@ def _spare_unneeded(
     return plan
 
 
-def _freed_for(planner: Planner, pick: Pick, need: Missing) -> Resources:
-    """Return the amounts that a pick frees on nodes that suit any of the members."""
+def _freed_amounts(planner: Planner, pick: Pick, need: Missing) -> Resources:
+    """Return the amounts that a pick frees on nodes that suit at least one of the members."""
     suitable_rows = np.logical_or.reduce([planner.capacity.rows_for(shape) for shape in need.shapes])
     rows = ((pod, planner.nodes.row_of.get(pod.node)) for pod in pick.pods)
     return requests_together(pod for pod, row in rows if row is not None and suitable_rows[row])
 
 
 class _QueueKey(NamedTuple):
-    """Sort key of a queue in CheapestRows: its first row, with the queue furthest above its share first."""
+    """Sort key of a queue in CheapestRows: the cost of its first row, with its share instead of its name."""
 
     tier: int
     loss: Loss

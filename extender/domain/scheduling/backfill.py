@@ -136,7 +136,7 @@ class Forecast:
     def _free_after(self, departures: Departures, instant: float, rows: Rows) -> AmountRows:
         """Return the free amounts on rows at an instant, without amounts reserved for other groups."""
         capacity = self._cycle.budget.planner.capacity
-        free_amounts = np.asarray(capacity.free[rows] + departures.freed_on(rows, capacity, instant))
+        free_amounts = np.asarray(capacity.free[rows] + departures.amounts_freed_on(rows, capacity, instant))
         return free_amounts if self._reserved_amounts is None else free_amounts - self._reserved_amounts[rows]
 
     def reserve(self, rows: Rows, amounts: AmountRows) -> None:

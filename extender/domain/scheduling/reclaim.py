@@ -437,7 +437,7 @@ class _Searches:
             planner = self._base_planner.clone()
             planner.unplace(need.members, self._lending.reserved_for(group))
             self._reservations.free_own_capacity(group, planner)
-            free_amounts = planner.capacity.sum_for(wanted.shapes)  # fragmented resources are not scarce
+            free_amounts = planner.capacity.free_sum(wanted.shapes)  # fragmented resources are not scarce
             scarce_resources = [name for name, n in wanted.requests.items() if n > free_amounts.get(name, 0)]
             if must_move and scarce_resources:
                 continue

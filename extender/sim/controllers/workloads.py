@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
-from extender.api.workloads.children import SHAPE_ERRORS, count_pods, kind_of, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods, is_job_suspended, kind_of
 from extender.api.workloads.shape import JobOutcome, Path, outcome_of
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import StatusError
@@ -225,7 +225,7 @@ def _ending_objects(owned: Mapping[str, list[Json]], uid: str) -> Iterator[Json]
     """
     for obj in owned.get(uid, ()):
         row = kind_of(obj)
-        if row is not None and row.manageable and not row.succeeded:
+        if row is not None and row.manageable and not row.success:
             yield from _ending_objects(owned, obj["metadata"]["uid"])
         else:
             yield obj
@@ -277,21 +277,21 @@ def operator_status(workload: Json, owned: list[Json]) -> Json:
     if row is None or outcome_of(row, workload) is not None:
         return status
     outcomes = [ending_outcome(obj) for obj in owned]
-    if not row.succeeded:  # a RayCluster never ends by itself
+    if not row.success:  # a RayCluster never ends by itself
         running_state = _READY if owned and count_ready(owned) == len(owned) else _STARTING
-        status["state"] = _SUSPENDED.lower() if suspended(workload) else running_state
+        status["state"] = _SUSPENDED.lower() if is_job_suspended(workload) else running_state
     elif outcomes and None not in outcomes:
-        outcome_fields = (row.failed if JobOutcome.FAILED in outcomes else row.succeeded)[0]
+        outcome_fields = (row.failure if JobOutcome.FAILED in outcomes else row.success)[0]
         if outcome_fields.condition:
             set_condition(status, condition(outcome_fields.condition, "True", outcome_fields.condition))
         for (_, *path), values in outcome_fields.fields.items():
             _set_nested(status, tuple(path), values[0])
     else:
         # A suspension is shown as a condition, also after the first resumption, or as a state.
-        paused = suspended(workload)
-        for _, *path in row.succeeded[0].fields:
+        paused = is_job_suspended(workload)
+        for _, *path in row.success[0].fields:
             _set_nested(status, tuple(path), _SUSPENDED if paused else _RUNNING)
-        if row.succeeded[0].condition and (paused or find_stored_condition({"status": status}, _SUSPENDED)):
+        if row.success[0].condition and (paused or find_stored_condition({"status": status}, _SUSPENDED)):
             reason = _SUSPENDED if paused else "Resumed"
             set_condition(status, condition(_SUSPENDED, str(paused), reason))
     return status

@@ -16,7 +16,7 @@ from extender.domain.model.resources import CPU, offered, show
 from extender.sim.show.cluster_state import ClusterState
 from extender.sim.show.gangs import Gang, ReportedQueue
 from extender.sim.show.sentences import TransitionLog, ahead_text, wait_text
-from extender.terminal.text import bar, counted, shortened, shows_unicode
+from extender.terminal.text import bar, counted, shorten, shows_unicode
 
 _MIN_WIDTH = 40
 _MIN_WIDE_WIDTH = 100  # minimum width for a table of gangs that has their reasons
@@ -56,7 +56,7 @@ class Canvas(NamedTuple):
         return "".join(bar(part, length, self.unicode))
 
     def shorten(self, name: str, width: int) -> str:
-        return shortened(name, width, self.unicode)
+        return shorten(name, width, self.unicode)
 
     def wrap(self, text: str, indent: str = "") -> list[str]:
         """Return lines that fit the canvas. A single long word, such as a path, is not broken."""

@@ -19,14 +19,14 @@ from extender.api.objects.cluster import ClusterTopology, Namespace, Node, Prior
 from extender.api.objects.devices import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from extender.api.objects.pods import Pod
 from extender.api.objects.queues import LocalQueue, PodGroup, Queue, ResourceFlavor
-from extender.api.workloads.children import SHAPE_ERRORS, count_pods, suspended
+from extender.api.workloads.children import SHAPE_ERRORS, count_pods, is_job_suspended
 from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.shape import KindName, RuntimeName, runtime_named_by, value_at, with_spec
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery import kinds
 from extender.apimachinery.errors import StatusError
 from extender.apimachinery.kinds import Json, ResourceKind
-from extender.apimachinery.patches import json_patched
+from extender.apimachinery.patches import apply_json_patch
 from extender.apimachinery.quotas import with_usage
 from extender.apimachinery.service import Service
 from extender.apimachinery.store import Store
@@ -85,7 +85,7 @@ def waiting_jobs(
     """
     find = find_in_store(service.store)
     for obj, where in [*creation.objects]:
-        if not (suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.KIND_BY_NAME):
+        if not (is_job_suspended(obj) and (obj["apiVersion"], obj["kind"]) in kinds.KIND_BY_NAME):
             continue
         try:
             row, full_job = WORKLOADS[obj["apiVersion"], obj["kind"]], with_runtime_of(obj, find)
@@ -100,7 +100,7 @@ def waiting_jobs(
                     grouped = with_spec(full_job, **row.annotate(full_job, GROUP_ANNOTATION, record.podgroup))
                     paths = annotation_paths(row, grouped)
                     operations = unsuspend(grouped, row, paths, record.podgroup, stamp(0))
-                    for child in children_of(json_patched(grouped, operations), lambda _: None):
+                    for child in children_of(apply_json_patch(grouped, operations), lambda _: None):
                         if child["kind"] != kinds.POD_GROUPS.name:  # the PodGroup exists already
                             creation.add(child, where)
                 name = runtime_named_by(row, obj)
@@ -114,7 +114,7 @@ def omission_remarks(creation: Creation) -> Iterator[str]:
     """Yield notes about later pods of controllers, which the simulation leaves out."""
     for obj, where in creation.objects:
         subject = f'{where}: {obj["kind"]} "{obj["metadata"]["name"]}"'
-        if obj["kind"] == kinds.JOBS.name and not suspended(obj):
+        if obj["kind"] == kinds.JOBS.name and not is_job_suspended(obj):
             rest = (value_at(obj, ("spec", "completions")) or 0) - count_pods(obj)
             if rest > 0:
                 yield f"{subject}: only its first pods are made; {rest} more, made as those succeed, are not"

@@ -23,7 +23,7 @@ from extender.terminal.text import (
     names_in,
     near_misses,
     pods_that_name,
-    shortened,
+    shorten,
 )
 
 _DIGITS = 4
@@ -253,7 +253,7 @@ def fit_table(head: Sequence[str], rows: Sequence[Cells], width: int) -> list[st
         return lines
     longest = max(len(str(row[0])) for row in rows)
     name_width = max(longest - excess, _MIN_NAME_WIDTH)
-    shortened_rows = [(shortened(str(name), name_width, has_unicode=False), *rest) for name, *rest in rows]
+    shortened_rows = [(shorten(str(name), name_width, has_unicode=False), *rest) for name, *rest in rows]
     return columns(head, shortened_rows, right=len(head) - 1)
 
 

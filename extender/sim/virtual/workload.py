@@ -16,7 +16,7 @@ from extender.api.workloads.pod_sets import annotation_paths
 from extender.api.workloads.shape import RuntimeName
 from extender.api.workloads.table import WORKLOADS
 from extender.apimachinery.kinds import Json
-from extender.apimachinery.patches import json_patched
+from extender.apimachinery.patches import apply_json_patch
 from extender.domain.model.ownership import group_of
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, offered
@@ -83,7 +83,7 @@ class JobArrival(NamedTuple):
         obj, row = self.object, WORKLOADS[self.kind]
         paths, name = annotation_paths(row, obj), self.podgroup.group.metadata.name
         operations = unsuspend(obj, row, paths, name, timestamp, reduced_to)
-        return msgspec.convert(json_patched(obj, operations), AnyJob)
+        return msgspec.convert(apply_json_patch(obj, operations), AnyJob)
 
 
 class DumpedState(NamedTuple):

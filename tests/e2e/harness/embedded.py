@@ -37,7 +37,7 @@ class EmbeddedControlPlane:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.service = Service(Store(), Random(0), gating=False)
+        self.service = Service(Store(), Random(0), adds_gates=False)
         self._server = ApiServer(self.service)
         self.server = self._server.url
         self.admin = Client(Access(self.server, "", folder))
