@@ -103,7 +103,7 @@ def _more_nodes_text(case: WaitingCase, row: int, count: int) -> str:
 
 
 def more_members(case: WaitingCase) -> StartChange | None:
-    """Return the change that the missing members are created."""
+    """Return the change in which the missing members are created."""
     group = case.group
     members = [*group.waiting_pods, *(pod for pod, _ in group.assumed_pods), *group.placed_pods]
     missing_count = case.group.min_member - len(members)
@@ -296,15 +296,15 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
         for kind, n, max_raise in (("groups", limits.groups, 1), ("pods", limits.pods, size)):
             if n is None:
                 continue
-            raised = _needed_raise(case, record, field, kind, n, max_raise)
-            if raised is not None:
-                text = f"with a limit of {n + raised} {kind}{scope} instead of {n} in queue {record.name}"
+            growth = _needed_raise(case, record, field, kind, n, max_raise)
+            if growth is not None:
+                text = f"with a limit of {n + growth} {kind}{scope} instead of {n} in queue {record.name}"
                 return StartChange(text)
     return None
 
 
 def _needed_raise(
-    case: WaitingCase, record: QueueRecord, field: str, kind: str, limit_now: int, max_raise: int
+    case: WaitingCase, record: QueueRecord, field: str, kind: str, old_limit: int, max_raise: int
 ) -> int | None:
     """Return by how much a limit must be raised for the group to start, up to `max_raise`.
 
@@ -312,7 +312,7 @@ def _needed_raise(
     """
 
     def raise_limit(n: int) -> Snapshot:
-        limit = replace(getattr(record.limits, field), **{kind: limit_now + n})
+        limit = replace(getattr(record.limits, field), **{kind: old_limit + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
 
     return case.trial.smallest_number(max_raise, raise_limit)

@@ -31,7 +31,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shapes
 from extender.domain.placement.departures import RunEnd, expected_end
-from extender.domain.scheduling.memory import CarriedFacts, carried_facts_of
+from extender.domain.scheduling.memory import CarriedFacts, read_facts
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
@@ -72,12 +72,12 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 
 
-def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None, None, ExpectedStarts]:
+def forecasts(decisions: Decisions, limit: int = MAX_CYCLES) -> Generator[None, None, ExpectedStarts]:
     """Yield after each cycle, or similar work, and return the forecasts of all pending groups.
 
-    `cycles` limits the number of cycles in each simulated course of events.
+    `limit` limits the number of cycles in each simulated course of events.
     """
-    facts = carried_facts_of(decisions)
+    facts = read_facts(decisions)
     waiting_keys = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]
     if facts is None or not waiting_keys:
         return {}
@@ -91,8 +91,8 @@ def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None,
         yield
         future.step()  # this step makes the first decisions
         yield
-        is_ended = yield from _run_until_started(future, set(waiting_keys).difference(unknown_texts), cycles)
-        causes = _Causes(future, is_ended)
+        is_limited = yield from _run_until_started(future, set(waiting_keys).difference(unknown_texts), limit)
+        causes = _Causes(future, is_limited)
         for key in waiting_keys:
             if key not in future.starts and key not in unknown_texts:
                 old_count = causes.examined_count
@@ -138,23 +138,23 @@ def _shortened_snapshot(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snaps
     for group in (snapshot.groups[key] for key in keys):
         if group.missing_request and group.waiting_pods:
             groups_by_queue[group.queue].append(group)
-    for first, *other_groups in groups_by_queue.values():
-        requests = total(group.pending_requests for group in (first, *other_groups))
-        pod = first.waiting_pods[0]
+    for first_group, *other_groups in groups_by_queue.values():
+        requests = total(group.pending_requests for group in (first_group, *other_groups))
+        pod = first_group.waiting_pods[0]
         pod = replace(pod, shape=Shapes().with_requests(pod.shape, requests), is_expected=False)
-        spec = replace(first.spec, min_resources={}, composite=None)
-        group = replace(first, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
-        group = replace(group, job=replace(first.job, is_managed=False))
-        groups[first.key] = replace(group, waiting_pods=(pod,), planned_nodes={}, attempts={})
+        spec = replace(first_group.spec, min_resources={}, composite=None)
+        group = replace(first_group, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
+        group = replace(group, job=replace(first_group.job, is_managed=False))
+        groups[first_group.key] = replace(group, waiting_pods=(pod,), planned_nodes={}, attempts={})
     return replace(snapshot, groups=groups)
 
 
-def _run_until_started(future: Future, waiting: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
-    """Run cycles until all `waiting` groups have started. Return whether the limit of cycles was reached."""
-    for _ in range(cycles):
-        if not waiting or not future.step():
+def _run_until_started(future: Future, keys: set[GroupKey], limit: int) -> Generator[None, None, bool]:
+    """Run cycles until the groups of `keys` have started. Return whether the limit of cycles was reached."""
+    for _ in range(limit):
+        if not keys or not future.step():
             return False
-        waiting -= future.starts.keys()
+        keys -= future.starts.keys()
         yield
     return True
 
@@ -166,10 +166,10 @@ class _Causes:
     examined.
     """
 
-    def __init__(self, future: Future, is_ended: bool) -> None:
+    def __init__(self, future: Future, is_cut_short: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
         self._endless_keys = future.endless_groups
-        self._is_ended = is_ended
+        self._is_cut_short = is_cut_short
         self._cause_by_key: dict[object, str] = {}
 
     @property
@@ -184,7 +184,7 @@ class _Causes:
             return "its next decision is unknown"
         if decision.reason not in REASONS_ENDED_BY_OTHERS:
             return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
-        if self._is_ended:
+        if self._is_cut_short:
             return _LIMIT_TEXT
         equality_key = (group.queue, decision.reason, missing(group).signature)
         if equality_key not in self._cause_by_key:
@@ -195,7 +195,7 @@ class _Causes:
 
     def _examine(self, group: GroupInfo, reason: Reason, depth: int) -> str:
         """Return the cause of a wait: holders without a known end, or the cause of a group ahead."""
-        case = WaitingCase(self._snapshot, self._decisions, group, cycles=0)
+        case = WaitingCase(self._snapshot, self._decisions, group, max_cycles=0)
         holders = case.holders(reason)
         endless_holders = [holder for holder in holders if holder.group in self._endless_keys]
         names = [f"{holder.called} of queue {holder.queue}" for holder in endless_holders]
@@ -263,7 +263,7 @@ class RunLaws:
 
         def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
             """Return the end of a run in future `number`, at the quantile of the group there."""
-            law = self.law_of(group)
+            law = self.run_law(group)
             if law is None:
                 return RunEnd(inf, is_known=False)
             end = law.end(_quantile_of(group.key, number), min(since, now), now)
@@ -273,7 +273,7 @@ class RunLaws:
 
         return end_of
 
-    def law_of(self, group: GroupInfo) -> RunLaw | None:
+    def run_law(self, group: GroupInfo) -> RunLaw | None:
         """Return the law of a group; None if it is unknown."""
         if group.key not in self._laws:
             self._laws[group.key] = self._make_law(group)
@@ -299,9 +299,9 @@ def _empirical_law(run_times: Sequence[float], limit: float) -> RunLaw | None:
     logs = [log(max(seconds, _MIN_RUN_SECONDS)) for seconds in run_times]
     mean_log, count = fmean(logs), len(logs)
     square_sum = sum((value - mean_log) ** 2 for value in logs) + _VIRTUAL_RUNS * _USUAL_DEVIATION**2
-    freedom = count - 1 + _VIRTUAL_RUNS
+    degrees = count - 1 + _VIRTUAL_RUNS
     # the deviation of the next run includes the uncertainty of the mean
-    deviation = sqrt(square_sum / freedom * (1.0 + 1.0 / count)) * (1.0 + 0.7 / freedom)
+    deviation = sqrt(square_sum / degrees * (1.0 + 1.0 / count)) * (1.0 + 0.7 / degrees)
     return RunLaw(exp(mean_log), deviation, limit, is_empirical=True)
 
 

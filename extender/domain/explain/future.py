@@ -119,8 +119,8 @@ class VirtualCluster:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot. Terminating pods are removed at the end of their grace period."""
         restore(self.ledger, snapshot)
-        departing = [pod for group in snapshot.groups.values() for pod in group.departing_pods]
-        for pod in (*departing, *snapshot.other_pods.leaving.values()):
+        departing_pods = [pod for group in snapshot.groups.values() for pod in group.departing_pods]
+        for pod in (*departing_pods, *snapshot.other_pods.leaving.values()):
             gone_at = max(clock_time_of(pod.deletion_deadline, snapshot.epoch), self.began_at + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
 
@@ -169,8 +169,8 @@ class VirtualCluster:
         """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
         undone_uids = [uid for decision in decisions.groups.values() for uid in decision.undo]
-        removed = [[*filter(None, map(self.remove, uids))] for uids in (undone_uids, decisions.evictions)]
-        return PodChanges(self._start(decisions), evicted=removed[1], undone=removed[0])
+        pod_lists = [[*filter(None, map(self.remove, uids))] for uids in (undone_uids, decisions.evictions)]
+        return PodChanges(self._start(decisions), evicted=pod_lists[1], undone=pod_lists[0])
 
     def remove(self, uid: Uid) -> PodRecord | None:
         """Remove a pod, and return its last record. None means that it no longer exists."""
@@ -245,8 +245,8 @@ class VirtualCluster:
 
     def replacement_of(self, pod: PodRecord) -> PodRecord:
         """Return the pod that a controller creates in the place of another pod."""
-        reset = {"node": "", "phase": "Pending", "has_started": False, "running_since": "", "deleting": False}
-        return replace(pod, uid=_new_uid(pod), created_at=self.timestamp, **reset)
+        state = {"node": "", "phase": "Pending", "has_started": False, "running_since": "", "deleting": False}
+        return replace(pod, uid=_new_uid(pod), created_at=self.timestamp, **state)
 
 
 def _new_uid(pod: PodRecord) -> Uid:
@@ -262,7 +262,7 @@ class Future(VirtualCluster):
         merge_ratio: As in `TimeStep`.
     """
 
-    def __init__(self, snapshot: Snapshot, end_of: FindEnd, merge_ratio: float = 1.005) -> None:
+    def __init__(self, snapshot: Snapshot, find_end: FindEnd, merge_ratio: float = 1.005) -> None:
         step = _COARSE_STEP._replace(merge_ratio=merge_ratio)
         super().__init__(Ownership(frozenset()), snapshot.limits, snapshot.now, snapshot.epoch, step)
         self.restore(snapshot)
@@ -270,7 +270,7 @@ class Future(VirtualCluster):
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # pods evicted for the start of a group
         self.ends: dict[GroupKey, RunEnd] = {}  # ends of running groups
         self._reserving_keys: set[GroupKey] = set()  # groups with reserved nodes before their start
-        self._end_of = end_of
+        self._end_of = find_end
         self.snapshot = snapshot
         for group in snapshot.groups.values():
             if group.is_on_nodes:

@@ -66,11 +66,12 @@ def _updated_queue(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times
     allocated, requested = dict(queue.allocated), dict(queue.requested)
     for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, request)):
         add_times(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
-    by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
-    for pool, amounts in group.by_pool.items():
-        add_times(by_pool.setdefault(pool, {}), amounts, times)
-    groups = max(queue.group_count + times * group.is_in_queue, 0)
-    return replace(queue, group_count=groups, allocated=allocated, requested=requested, by_pool=by_pool)
+    amounts_by_pool = {pool: dict(amounts) for pool, amounts in queue.amounts_by_pool.items()}
+    for pool, amounts in group.amounts_by_pool.items():
+        add_times(amounts_by_pool.setdefault(pool, {}), amounts, times)
+    group_count = max(queue.group_count + times * group.is_in_queue, 0)
+    new_queue = replace(queue, group_count=group_count, amounts_by_pool=amounts_by_pool)
+    return replace(new_queue, allocated=allocated, requested=requested)
 
 
 def snapshot_without(snapshot: Snapshot, ended_groups: Set[GroupKey], removed_pods: Set[Uid]) -> Snapshot:
@@ -83,9 +84,9 @@ def without_pods(snapshot: Snapshot, uids: Set[Uid]) -> Snapshot:
     infos: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
         pods = placements(group)
-        removed = [placement for placement in pods if placement[0].uid in uids]
-        if removed:
-            infos[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
+        lost_pods = [placement for placement in pods if placement[0].uid in uids]
+        if lost_pods:
+            infos[key] = None if len(lost_pods) == len(pods) else _without_members(snapshot, group, lost_pods)
     return with_changed_groups(snapshot, infos, {uid for uid in uids if uid in snapshot.other_pods})
 
 
@@ -99,7 +100,7 @@ def _without_members(
         placed_pods=tuple(pod for pod in group.placed_pods if pod.uid not in uids),
         departing_pods=tuple(pod for pod in group.departing_pods if pod.uid not in uids),
         allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in members]),
-        by_pool=_minus_by_pool(group.by_pool, snapshot.in_pools(members)),
+        amounts_by_pool=_minus_by_pool(group.amounts_by_pool, snapshot.in_pools(members)),
     )
 
 
@@ -192,9 +193,9 @@ def _offered_sum(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, 
     return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 
 
-def _minus_by_pool(held: Mapping[str, Resources], losses: Mapping[str, Resources]) -> dict[str, Resources]:
+def _minus_by_pool(sums: Mapping[str, Resources], losses: Mapping[str, Resources]) -> dict[str, Resources]:
     """Return by pool the held amounts that remain after others are subtracted."""
-    return {pool: _minus(amounts, [losses.get(pool, {})]) for pool, amounts in held.items()}
+    return {pool: _minus(amounts, [losses.get(pool, {})]) for pool, amounts in sums.items()}
 
 
 def _updated_capacity(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
@@ -211,9 +212,9 @@ def _updated_capacity(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, i
 class Trial:
     """Trials of changes for one group. `cycles` limits the number of scheduling cycles."""
 
-    def __init__(self, key: GroupKey, cycles: int) -> None:
+    def __init__(self, key: GroupKey, max_cycles: int) -> None:
         self._key = key
-        self._cycles_left = min(_MAX_CYCLES, cycles)
+        self._cycles_left = min(_MAX_CYCLES, max_cycles)
 
     def starts(self, snapshot: Snapshot) -> bool:
         """Return whether the group would start at once. The result is False if no cycles are left."""
@@ -271,9 +272,9 @@ class Trial:
         while tried_candidates:
             old_count = len(picks)
             for candidate in reversed(tried_candidates):
-                others = [item for item in picks if item is not candidate]
-                if others and is_enough(others):
-                    picks = others
+                other_picks = [item for item in picks if item is not candidate]
+                if other_picks and is_enough(other_picks):
+                    picks = other_picks
             # The order of queues may change when spared groups remain.
             tried_candidates = picks if len(picks) < old_count else []
         return picks

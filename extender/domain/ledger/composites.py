@@ -89,19 +89,19 @@ class Composites:
         affected_keys |= dict.fromkeys(groups.values())
         return {key: self._record_of(key) for key in affected_keys if key in self._records}, groups
 
-    def _assign_again(self, key: GroupKey, levels: int) -> None:
+    def _assign_again(self, key: GroupKey, level_count: int) -> None:
         """Assign the pods below a group again, and record its children as changed.
 
         Args:
             key: The group.
-            levels: The number of levels, from the group down, that may move.
+            level_count: The number of levels, from the group down, that may move.
         """
         self._assignments.pop(key, None)
         if key in self._records:
             self._assignments[key] = self._assignment_of(self._records[key])
-        if levels > 1:
+        if level_count > 1:
             for child in self._children.get(key, ()):
-                self._depths[child] = max(levels - 1, self._depths.get(child, 0))
+                self._depths[child] = max(level_count - 1, self._depths.get(child, 0))
 
     def parts_of(self, group: GroupKey) -> list[GroupRecord]:
         """Return the composites and PodGroups that are parts of a group."""
@@ -112,12 +112,12 @@ class Composites:
         """Return the group to which the pods below a composite or PodGroup belong."""
         return self._assignments[key].group if key in self._assignments else key
 
-    def _keys_below(self, top: GroupKey) -> list[GroupKey]:
+    def _keys_below(self, top_key: GroupKey) -> list[GroupKey]:
         """Return a group and the groups below it, down to the limit of levels.
 
         The result has at most one group more than the limit of groups.
         """
-        level, keys = [top], {top: None}
+        level, keys = [top_key], {top_key: None}
         for _ in range(_MAX_LEVELS):
             children = (child for key in level for child in self._children.get(key, ()) if child not in keys)
             level = list(islice(children, _MAX_GROUPS + 1 - len(keys)))

@@ -115,7 +115,7 @@ class Selections:
 
     def put(self, key: ClaimKey, selections: Mapping[str, Selection]) -> set[str]:
         """Record the selections of a claim. Return the names of selections that begin or cease to count."""
-        names_before, namespace = set(self.by_name), key.namespace
+        old_names, namespace = set(self.by_name), key.namespace
         self._use_counts[namespace] -= Counter(self._names_by_claim.pop(key, ()))
         for name, selection in selections.items():
             if self._has_capacity(namespace, name):
@@ -130,7 +130,7 @@ class Selections:
             del self._use_counts[namespace]
         for name in self.by_name.keys() - set().union(*self._use_counts.values()):
             del self.by_name[name]
-        return names_before ^ set(self.by_name)
+        return old_names ^ set(self.by_name)
 
     def _has_capacity(self, namespace: str, name: str) -> bool:
         """Return whether a selection may count for a namespace within the limits."""
@@ -216,7 +216,7 @@ class DeviceInventory:
         """Record the allocation of a ResourceClaim and, unless a pod owns the claim, its requests."""
         with self._lock:
             meta = claim.metadata
-            self._set_claimed(meta.uid, dict(_allocated_by(claim)))
+            self._set_claimed(meta.uid, dict(_allocated_devices(claim)))
             if not any(owner.kind == "Pod" for owner in meta.owner_references or ()):
                 key = ClaimKey(meta.namespace, meta.name, is_template=False)
                 self._set_requests(key, claim.spec, self._state_of(claim))
@@ -260,10 +260,10 @@ class DeviceInventory:
         slices = [self._slices[name] for name in sorted(self._slices_by_pool.get(pool, ()))]
         if not slices:
             self._slices_by_pool.pop(pool, None)
-        newest = _newest_if_complete(slices)
-        counters = _sums_of([each for slice_ in newest for each in slice_.spec.shared_counters or ()])
+        newest_slices = _newest_if_complete(slices)
+        counters = _sums_of([each for slice_ in newest_slices for each in slice_.spec.shared_counters or ()])
         new_offers = defaultdict[str, list[_Offer]](list)
-        for slice_ in newest:
+        for slice_ in newest_slices:
             for offer in self._offers_by_slice[slice_.metadata.name]:
                 new_offers[offer.node].append(offer)
         old_offers, old_counters = self._offers.pop(pool, {}), self._counters.pop(pool, {})
@@ -299,8 +299,8 @@ class DeviceInventory:
         for slice_name, offers in self._offers_by_slice.items():
             pool = _pool_of(self._slices[slice_name])
             for index, offer in enumerate(offers):
-                admits = selection is not None and selection.admits(pool[0], offer.device, offer.classes)
-                if admits != (name in offer.classes):
+                is_admitted = selection is not None and selection.admits(pool[0], offer.device, offer.classes)
+                if is_admitted != (name in offer.classes):
                     offers[index] = offer._replace(classes=offer.classes ^ {name})
                     pools.add(pool)
         self._publish(set[str]().union(*map(self._read_pool, pools)))
@@ -400,13 +400,13 @@ class DeviceInventory:
                 kind_counts.update(
                     [(each.classes, self._available_classes(pool, each, counters[pool])) for each in offers]
                 )
-            offered, available = Counter[str](), Counter[str]()
+            offered, available_counts = Counter[str](), Counter[str]()
             for (classes, held), number in kind_counts.items():
                 resources = {self._resource_of(name) for name in classes}
                 offered.update(dict.fromkeys(resources, number))
                 available_as = resources if held is None else resources & set(map(self._resource_of, held))
-                available.update(dict.fromkeys(available_as, number))
-            self._intake.set_devices(node, offered, offered - available, are_freed)
+                available_counts.update(dict.fromkeys(available_as, number))
+            self._intake.set_devices(node, offered, offered - available_counts, are_freed)
             if not self._pools_on[node]:
                 del self._pools_on[node]
         if _ANY_NODE in nodes:
@@ -457,8 +457,8 @@ class DeviceInventory:
         if largest:
             self._capacities[pool] = largest
         for each in old_capacities.keys() | largest.keys():
-            largest_known = self._maxima[each]
-            if largest[each] > largest_known or old_capacities[each] == largest_known != largest[each]:
+            old_maximum = self._maxima[each]
+            if largest[each] > old_maximum or old_capacities[each] == old_maximum != largest[each]:
                 self._maxima[each] = max((pool[each] for pool in self._capacities.values()), default=0)
                 self._set_resource(each[0])
         self._maxima = +self._maxima
@@ -503,8 +503,8 @@ def _pool_of(slice_: ResourceSlice) -> Pool:
 
 def _newest_if_complete(slices: list[ResourceSlice]) -> list[ResourceSlice]:
     """Return the slices of a pool's newest generation; empty while any of these slices is missing."""
-    newest = max((each.spec.pool.generation for each in slices), default=0)
-    members = [each for each in slices if each.spec.pool.generation == newest]
+    newest_generation = max((each.spec.pool.generation for each in slices), default=0)
+    members = [each for each in slices if each.spec.pool.generation == newest_generation]
     return members if members and len(members) == members[0].spec.pool.resource_slice_count else []
 
 
@@ -516,7 +516,7 @@ def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
     return tuple(allocation.node_selector.node_selector_terms)
 
 
-def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, ClassNames]]:
+def _allocated_devices(claim: ResourceClaim) -> Iterator[tuple[DeviceId, ClassNames]]:
     """Yield the devices of a claim, each with the class and selection under which it was requested.
 
     If no pod uses the claim, these names are left out.

@@ -84,9 +84,9 @@ class Group(msgspec.Struct, eq=False):
         If the group has fully run with the needs of the former PodGroup, these needs stay recorded.
         Otherwise, a lost member could undo the start.
         """
-        ran_with = self.run_needs if self.last_record is not None else None
+        run_needs = self.run_needs if self.last_record is not None else None
         self.forget_history()
-        self.run_needs = ran_with
+        self.run_needs = run_needs
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
         """Record the PodGroup that exists from `version` on; None means that the PodGroup is gone."""
@@ -152,8 +152,8 @@ class Group(msgspec.Struct, eq=False):
         """
         job_waits = self.job is not None and self.job.is_suspended and not self.job.fault
         if self.last_record is None or job_waits:
-            by_role = dict(self.job.by_role) if self.job is not None else {}
-            return Needs(self._at_most_created(self.gang_size.members), by_role)
+            count_by_role = dict(self.job.by_role) if self.job is not None else {}
+            return Needs(self._at_most_created(self.gang_size.members), count_by_role)
         min_count = self._at_most_created(self.last_record.min_member)
         if self.job is not None and self.job.is_unsuspended and not self.job.fault:
             min_count = min(min_count, self.job.gang.at_once)
@@ -181,12 +181,12 @@ class Group(msgspec.Struct, eq=False):
             return 0
         return self.job.min_partial_size if self.job.min_partial_size < self.needs.min_member else 0
 
-    def _at_most_created(self, members: int) -> int:
-        """Return how many of `members` members will exist. A partial start creates only some."""
+    def _at_most_created(self, count: int) -> int:
+        """Return how many of `count` members will exist. A partial start creates only some."""
         if self.reduced_to is not None:
-            return min(members, self.reduced_to)
+            return min(count, self.reduced_to)
         is_partial = self.job is not None and self.job.min_partial_size > 0 and self.job.is_unsuspended
-        return min(members, self.job.declared_count) if self.job is not None and is_partial else members
+        return min(count, self.job.declared_count) if self.job is not None and is_partial else count
 
     @property
     def start_timeouts(self) -> int:
@@ -284,9 +284,9 @@ class Group(msgspec.Struct, eq=False):
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """Return the history of starts once a decision is published."""
-        resumes = self.info is not None and self.info.history.resumes
+        is_resuming = self.info is not None and self.info.history.resumes
         undone_count = None if self.job is not None else self.start_timeouts
-        return start_after(self.start, decision, now, self.has_fully_run, resumes, undone_count)
+        return start_after(self.start, decision, now, self.has_fully_run, is_resuming, undone_count)
 
     def record_started(self, pod: PodRecord) -> None:
         """Record that a member runs or has run.
@@ -360,9 +360,9 @@ class Group(msgspec.Struct, eq=False):
         """
         if self.needs_no_barrier:
             return True
-        remaining = Counter(self.standing_roles.values())
-        remaining.subtract(lost_roles)
-        return self.is_quorate() and is_whole_with(self.needs, remaining, remaining.total())
+        remaining_roles = Counter(self.standing_roles.values())
+        remaining_roles.subtract(lost_roles)
+        return self.is_quorate() and is_whole_with(self.needs, remaining_roles, remaining_roles.total())
 
     @property
     def needs_no_barrier(self) -> bool:
@@ -396,14 +396,14 @@ class MemberSets:
     Members that share a device claim form a set that gets one node, until the claim is allocated.
     """
 
-    def __init__(self, group: Group, made_by: JobRecord | None, claims: Claims) -> None:
+    def __init__(self, group: Group, job: JobRecord | None, claims: Claims) -> None:
         record, pod_requests = group.record, {pod.topology for pod in group.pods.values()}
-        owner_requests = [owner.topology for owner in (made_by, group.owner) if owner is not None]
+        owner_requests = [owner.topology for owner in (job, group.owner) if owner is not None]
         group_requests = [record.topology] if record is not None else []
         has_pod_requests = any(map(any, pod_requests))
         self._group, self._claims = group, claims
         self._group_request = first_request(*group_requests, *([] if has_pod_requests else owner_requests))
-        self._policies = group.sub_group_policies or (made_by.policies if made_by else ())
+        self._policies = group.sub_group_policies or (job.policies if job else ())
         counts = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
         self._shared_claims = {claim for claim, number in counts.items() if number > 1}
         pod_groups = record.composite.pod_groups if record is not None and record.composite else ()
@@ -496,7 +496,7 @@ class Members:
         group: Group,
         claims: Claims,
         stuck_uids: Container[Uid],
-        made_by: JobRecord | None,
+        job: JobRecord | None,
         awaits_claims: bool,
     ) -> None:
         self.placed_pods: list[PodRecord] = []
@@ -509,7 +509,7 @@ class Members:
         self.running = self.succeeded = self.failed = 0
         self.has_fixed_claims = False
         self.holding_shapes: list[Shape] = []  # shapes of members that hold capacity and are not stuck
-        sets = MemberSets(group, made_by, claims)
+        sets = MemberSets(group, job, claims)
         for member in group.pods.values():
             pod = member if sets.is_empty or member.is_for_min_resources else sets.with_sets(member)
             self.running += pod.phase == "Running" and not pod.deleting

@@ -66,7 +66,7 @@ class MinResources:
         self._hand_over(group)
         members = self._members(group)
         is_alive = any(pod.phase != "Succeeded" for pod in members)
-        used_amounts = self._amounts_used_by(members, group.needs.min_member)
+        used_amounts = self._used_amounts(members, group.needs.min_member)
         offered = self._core.claims.capacity.columns.names  # Volcano also writes names of quotas
         minimum = {name: n for name, n in minimum.items() if is_alive and name in offered and name != PODS}
         minimum = {} if self._has_used(group.key, members, minimum) else minimum
@@ -109,7 +109,7 @@ class MinResources:
         claim_count = sum(pod.is_placed or self._core.claims.get(pod.uid) is not None for pod in members)
         return members[: max(claim_count, group.needs.min_member)] if self._is_under_way(members) else members
 
-    def _amounts_used_by(self, members: Sequence[PodRecord], needed_count: int) -> Resources:
+    def _used_amounts(self, members: Sequence[PodRecord], needed_count: int) -> Resources:
         """Return the amounts that members use.
 
         Before any member has a node, the result is the least that any `needed_count` of the members request.
@@ -137,15 +137,15 @@ class MinResources:
         reserved_claims = [
             claim for pod in _placeholders_of(group) if (claim := self._core.claims.get(pod.uid)) is not None
         ]
-        misfits = set[Shape]()
+        misfit_shapes = set[Shape]()
         for pod in list(group.pods.values()) if reserved_claims else ():
-            if not pod.is_waiting or pod.is_expected or pod.has_foreign_gates or pod.shape in misfits:
+            if not pod.is_waiting or pod.is_expected or pod.has_foreign_gates or pod.shape in misfit_shapes:
                 continue
             if self._core.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
                 continue
             if (node := self._node_for(pod, reserved_claims)) is None:
-                misfits.add(pod.shape)
-                if len(misfits) == _MAX_MISFITS:
+                misfit_shapes.add(pod.shape)
+                if len(misfit_shapes) == _MAX_MISFITS:
                     break
                 continue
             self._pause_until[pod.uid] = self._core.clock() + _PAUSE_SECONDS
@@ -171,15 +171,15 @@ class MinResources:
         Claims on the node of the pod are replaced first. The pod may request more than the replaced claims:
         decisions check the ceilings for the difference.
         """
-        queue, freed_amounts = deque(sorted(reserved_claims, key=lambda c: c.node != node)), Counter[str]()
+        claims, freed_amounts = deque(sorted(reserved_claims, key=lambda c: c.node != node)), Counter[str]()
         names = {name for claim in reserved_claims for name in claim.pod.shape.requests}
         requests = {name: n for name, n in pod.shape.requests.items() if name in names}
-        while queue and not (freed_amounts >= Counter(requests) and self._core.claims.fits(pod, node)):
-            freed_amounts.update(queue[0].pod.shape.requests)
-            self._remove_placeholder(self._core.registry.group(pod.group), queue.popleft().pod)
+        while claims and not (freed_amounts >= Counter(requests) and self._core.claims.fits(pod, node)):
+            freed_amounts.update(claims[0].pod.shape.requests)
+            self._remove_placeholder(self._core.registry.group(pod.group), claims.popleft().pod)
         if self._core.claims.fits(pod, node):
             self._core.transitions.put(pod, ClaimEvent.PLAN, node)
-        return list(queue)
+        return list(claims)
 
     def _add_placeholders(self, group: Group, template: PodRecord, amounts: Resources) -> None:
         """Add placeholders that request these amounts together, each about as much as `template`."""

@@ -60,8 +60,8 @@ class GroupQueries:
             counts = Counter(pod.role for pod in group.info.placed_pods) if group.info is not None else {}
             tree = group.record.composite.tree
             states = {(child.name, child.children is not None): child.is_whole(counts) for child in tree}
-            below = self._composites.parts_of(key)
-            return [(each, states.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
+            parts = self._composites.parts_of(key)
+            return [(each, states.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in parts]
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
         """Return the plain pod for which a group exists: a pod without a group name and without an owner."""
@@ -150,11 +150,11 @@ class GroupQueries:
         """
         group = self._registry.groups.get(key)
         info = group.info if group else None
-        ran_with = group.run_needs.min_member if group and group.run_needs else None
-        admitted = group is not None and group.start.was_admitted
+        run_size = group.run_needs.min_member if group and group.run_needs else None
+        was_admitted = group is not None and group.start.was_admitted
         undone_count = group.start_timeouts if group and group.job is None else None
         lost_work = int(group.lost_work) if group is not None else 0
-        return ran_with, info.history.accepted_by if info else "", admitted, undone_count, lost_work
+        return run_size, info.history.accepted_by if info else "", was_admitted, undone_count, lost_work
 
 
 class QueueQueries:
@@ -221,7 +221,8 @@ class QueueQueries:
     def has_groups(self, queue: str, uid: str) -> bool:
         """Return whether a queue has groups, or has admitted groups that would be deleted with the queue."""
         with self._lock:
-            return self._infos.queue_info(queue).group_count > 0 or self._registry.admitted_groups.any_of(uid)
+            admitted_groups = self._registry.admitted_groups
+            return self._infos.queue_info(queue).group_count > 0 or admitted_groups.has_groups_of(uid)
 
     def local_queue(self, key: str) -> LocalQueueRecord | None:
         return self._local_queues.records.get(key)
@@ -245,7 +246,7 @@ class QueueQueries:
     def local_queue_allocation(self, key: str) -> Resources:
         """Return the amounts that the groups of a LocalQueue hold."""
         with self._lock:
-            return dict(self._infos.usage.by_local_queue.get(key, {}))
+            return dict(self._infos.usage.amounts_by_local_queue.get(key, {}))
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         with self._lock:

@@ -73,24 +73,25 @@ def desired_state(queue: QueueRecord) -> QueueState:
     return QueueState.CLOSED if last_state is QueueState.CLOSING else last_state
 
 
-def state_of(wish: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
+def state_of(own_state: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
     """Return the state of a queue to publish.
 
     Args:
-        wish: The state that spec.state or a Command asks for.
+        own_state: The state that spec.state or a Command asks for.
         has_groups: Whether the queue has groups, in any phase.
         is_closed_above: Whether the queue has the closed-by-parent annotation and its parent is closed.
     """
-    if wish is QueueState.UNKNOWN or (wish is QueueState.OPEN and not is_closed_above):
-        return wish
+    if own_state is QueueState.UNKNOWN or (own_state is QueueState.OPEN and not is_closed_above):
+        return own_state
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
-def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """Return the name of the ancestor that keeps a queue closed; empty if no ancestor does.
+def closing_ancestor(name: str, queues: Mapping[str, QueueRecord]) -> str:
+    """Return the name of the ancestor that keeps a queue closed; empty if there is no such ancestor.
 
-    The ancestor is closed itself, and all queues in between have the closed-by-parent annotation. If
-    spec.parent leads back to the queue itself, the queue counts as a queue without ancestors.
+    The spec or status of the ancestor itself says that it is closed, and all queues in between have the
+    closed-by-parent annotation. If spec.parent leads back to the queue itself, the queue counts as a queue
+    without ancestors.
     """
     visited_names: set[str] = set()
     while True:
@@ -114,18 +115,18 @@ def parent_of(name: str, queue: QueueRecord) -> str:
 def annotation_step(queue: QueueRecord, is_below_closed: bool) -> AnnotationStep:
     """Return the step for the closed-by-parent annotation.
 
-    The annotation is removed once it has no effect: on a queue that is to be closed itself, and on a queue
-    below open queues only whose spec.state or status already says that it is open.
+    The annotation is removed once it has no effect. This is the case for a queue that is to be closed by its
+    own spec, and for a queue below open queues whose spec.state or status already says that it is open.
 
     Args:
         queue: The queue.
         is_below_closed: Whether an ancestor is closed.
     """
-    desired = desired_state(queue)
+    state = desired_state(queue)
     if not queue.closed_by_parent:
-        return AnnotationStep.ADD if is_below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
+        return AnnotationStep.ADD if is_below_closed and state is QueueState.OPEN else AnnotationStep.KEEP
     is_reported_open = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
-    if desired is QueueState.CLOSED or (not is_below_closed and is_reported_open):
+    if state is QueueState.CLOSED or (not is_below_closed and is_reported_open):
         return AnnotationStep.REMOVE
     return AnnotationStep.KEEP
 
@@ -213,7 +214,7 @@ def review(command: CommandRecord, queue: QueueRecord | None) -> CommandReview:
     return CommandReview(CommandStep.EXECUTE, state)
 
 
-def lost_target(command: CommandRecord) -> str:
+def lost_target_text(command: CommandRecord) -> str:
     """Return why a Command is refused if its queue does not exist."""
     return f"target: there is no queue {command.queue} with the UID {command.queue_uid!r}"
 

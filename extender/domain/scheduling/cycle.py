@@ -65,12 +65,12 @@ class Efforts:
             return min(remaining_looks, _MAX_RETRY_LOOKS - spent_looks)
         return min(remaining_looks, _MAX_GROUP_LOOKS, _MAX_NAMESPACE_LOOKS - spent_looks)
 
-    def spend(self, group: GroupKey, looks: float) -> None:
+    def spend(self, group: GroupKey, look_count: float) -> None:
         """Spend effort of the group's namespace first, then of the common amount."""
         namespace, own_looks = _namespace_of(group), self._own_looks
         old_looks = self.spent_looks[namespace]
-        self.spent_looks[namespace] += looks
-        self._common_looks -= max(old_looks + looks - own_looks, 0.0) - max(old_looks - own_looks, 0.0)
+        self.spent_looks[namespace] += look_count
+        self._common_looks -= max(old_looks + look_count - own_looks, 0.0) - max(old_looks - own_looks, 0.0)
 
 
 def _namespace_of(group: GroupKey) -> str:
@@ -121,7 +121,7 @@ class Cycle:
         """Return the effort that the evaluations have spent, in looks at a node for a term."""
         return sum(self.efforts.spent_looks.values())
 
-    def decision_on(self, group: GroupKey) -> GroupDecision | None:
+    def current_decision(self, group: GroupKey) -> GroupDecision | None:
         """Return the current decision on a group.
 
         If this cycle does not evaluate the group, return the earlier one.
@@ -316,8 +316,8 @@ class Guard:
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
         cycle, group, journal = self._cycle, self._group, self._cycle.journal
-        if spent := self._allowed_looks - cycle.effort.allow(self._outer_effort):
-            cycle.efforts.spend(group.key, spent)
+        if spent_looks := self._allowed_looks - cycle.effort.allow(self._outer_effort):
+            cycle.efforts.spend(group.key, spent_looks)
             cycle.costly_groups.add(group.key)
         is_over_budget = isinstance(fault, OverBudget)
         if is_over_budget:

@@ -120,7 +120,7 @@ class Lending:
         self.free_headroom()
         self._reserved_holdings, self._headroom_by_node, self.has_begun = [], {}, False
 
-    def reserved_for(self, group: GroupInfo) -> dict[Uid, str]:
+    def reserved_nodes(self, group: GroupInfo) -> dict[Uid, str]:
         """Return the nodes on which capacity is reserved for members of a group."""
         return next((holding.plan for key, holding in self._reserved_holdings if key == group.key), {})
 
@@ -167,9 +167,9 @@ class Lending:
         if not self._reserved_holdings:
             return None
         planner = self._cycle.budget.planner
-        counts_now = planner.capacity.cached_counts
-        if self._cached_unclaimed is None or not self._cached_unclaimed[0].belongs_with(counts_now):
-            self._cached_unclaimed = counts_now, planner.clone()
+        counts = planner.capacity.cached_counts
+        if self._cached_unclaimed is None or not self._cached_unclaimed[0].belongs_with(counts):
+            self._cached_unclaimed = counts, planner.clone()
             for _, holding in self._reserved_holdings:
                 self._cached_unclaimed[1].free_holding(holding)
         return self._cached_unclaimed[1]
@@ -179,8 +179,8 @@ class VictimShares:
     """Shares of the cycle, for a search for victims for `group`.
 
     Args:
-        scarce: The resources that the group lacks. If free capacity is only fragmented, a queue may lose pods
-            if it exceeds its share of any requested resource.
+        resources: The resources that the group lacks. If free capacity is only fragmented, a queue may lose
+            pods if it exceeds its share of any requested resource.
         assignment: The assigned flavors. Only allocations on the nodes of these flavors are compared.
         crosses_queues: Whether other queues lose capacity, so that the group's queue must stay within its
             share.
@@ -191,7 +191,7 @@ class VictimShares:
         cycle: Cycle,
         group: GroupInfo,
         assignment: FlavorAssignment,
-        scarce: Iterable[str],
+        resources: Iterable[str],
         crosses_queues: bool,
         price: Price,
     ) -> None:
@@ -199,7 +199,7 @@ class VictimShares:
         self._shares = cycle.budget.shares
         self._flavors = cycle.budget.flavors
         self._queue, self._requests, self._name_map = group.queue, assignment.requests, assignment.name_map
-        self._scarce_names = {item for name in scarce for item in assignment.name_map.get(name, (name,))}
+        self._scarce_names = {item for name in resources for item in assignment.name_map.get(name, (name,))}
         self._crosses_queues, self._price = crosses_queues, price
         self._cached_shares: dict[str, float] = {}  # cached shares, until the queue loses capacity
 

@@ -203,8 +203,8 @@ class Strategies:
         A group that missed many rotations has one turn before the other groups, not one turn for each missed
         rotation.
         """
-        newest, own_rotation = self._newest_rotations.get(group.queue, 0), group.start.rotation
-        return newest if own_rotation is None else max(own_rotation, newest - 1)
+        newest_rotation, own_rotation = self._newest_rotations.get(group.queue, 0), group.start.rotation
+        return newest_rotation if own_rotation is None else max(own_rotation, newest_rotation - 1)
 
     @cached_property
     def _newest_rotations(self) -> dict[str, int]:
@@ -219,8 +219,8 @@ class Strategies:
 
 def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
     """Record on the decision of each group its next rotation. This cycle has evaluated all `groups`."""
-    rotating = [group for group in groups if strategies.strategy_of(group).has_turns(group)]
-    for line in lines_by_queue(rotating, lambda group: group, strategies.rank).values():
+    rotating_groups = [group for group in groups if strategies.strategy_of(group).has_turns(group)]
+    for line in lines_by_queue(rotating_groups, lambda group: group, strategies.rank).values():
         is_passed = False
         for group in reversed(line):
             decision = cycle.decisions[group.key]
@@ -265,9 +265,9 @@ class TurnOrder(Generic[T]):
         shares: QueueShares,
         queues: Mapping[str, QueueInfo],
         lines: Mapping[str, deque[T]],
-        group_of: Callable[[T], GroupInfo],
+        get_group: Callable[[T], GroupInfo],
     ) -> None:
-        self._shares, self._group_of = shares, group_of
+        self._shares, self._group_of = shares, get_group
         self._tree = shares.tree
         self._queues = queues
         self._lines = lines
@@ -367,16 +367,16 @@ def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, o
 
 def lines_by_queue(
     items: Iterable[T],
-    group_of: Callable[[T], GroupInfo],
-    rank_of: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
+    get_group: Callable[[T], GroupInfo],
+    get_rank: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
     """Return items by queue, sorted by the rank of their groups.
 
-    Without `rank_of`, they are sorted by priority, then age, then name.
+    Without `get_rank`, they are sorted by priority, then age, then name.
     """
     lines: defaultdict[str, list[T]] = defaultdict(list)
     for item in items:
-        lines[group_of(item).queue].append(item)
+        lines[get_group(item).queue].append(item)
     for line in lines.values():
-        line.sort(key=lambda item: rank_of(group_of(item)))
+        line.sort(key=lambda item: get_rank(get_group(item)))
     return {queue: deque(line) for queue, line in lines.items()}

@@ -153,10 +153,10 @@ class Reservations:
             return None
         if self._backfill.forecast.still_fits(old, group):
             return old
-        later = self._backfill.forecast.with_new_start(old, group)
-        if later is not None and (cycle.snapshot.now < old.stays_until or self._has_searched()):
-            return _passable_no_later(later, old)
-        if later is None and self._has_searched():
+        new_reservation = self._backfill.forecast.with_new_start(old, group)
+        if new_reservation is not None and (cycle.snapshot.now < old.stays_until or self._has_searched()):
+            return _passable_no_later(new_reservation, old)
+        if new_reservation is None and self._has_searched():
             return None
         stay_seconds = max(2.0 * (old.stays_until - old.since), _MIN_STAY_SECONDS)
         new = self._backfill.forecast.search(group, self.unreserved_capacity(), stay_seconds)
@@ -186,7 +186,7 @@ class Reservations:
 
     def free_own_capacity(self, group: GroupInfo, planner: Planner) -> None:
         """Free the group's own reserved capacity in `planner`."""
-        for capacity in self.reserved_for(group):
+        for capacity in self.own_capacities(group):
             freed_amounts = capacity.needs if capacity.reservation.is_promised else capacity.withheld
             planner.allocate_amounts(capacity.rows, freed_amounts, times=-1)
 
@@ -198,7 +198,7 @@ class Reservations:
 
     def free_own_headroom(self, group: GroupInfo) -> None:
         """Free the group's own reserved headroom."""
-        for capacity in self.reserved_for(group):
+        for capacity in self.own_capacities(group):
             headroom = capacity.headroom
             freed_amounts = headroom.amounts if capacity.reservation.is_promised else headroom.reserves
             reserve(self._cycle.budget, freed_amounts, times=-1)
@@ -209,7 +209,7 @@ class Reservations:
         Headroom that is reserved for the group itself counts as free.
         """
         checkpoint = self._cycle.journal.checkpoint()
-        for capacity in self.reserved_for(group):
+        for capacity in self.own_capacities(group):
             reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
         is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
         self._cycle.journal.roll_back(checkpoint)
@@ -233,13 +233,13 @@ class Reservations:
     def has_reservation(self, group: GroupInfo) -> bool:
         return group.key in self._holders
 
-    def reserved_for(self, group: GroupInfo) -> list[ReservedCapacity]:
+    def own_capacities(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the capacity that is reserved for a group itself."""
         return [self._capacities[group.key]] if group.key in self._capacities else []
 
     def is_promised(self, group: GroupInfo) -> bool:
         """Return whether the start of the group is guaranteed, so that no other group may delay it."""
-        return any(capacity.reservation.is_promised for capacity in self.reserved_for(group))
+        return any(capacity.reservation.is_promised for capacity in self.own_capacities(group))
 
     def passable_capacities(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reserved capacity that a group may use, though it is reserved for other groups."""
@@ -256,7 +256,7 @@ class Reservations:
 
     def use_own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Make the capacity that is reserved for a group usable for it during the block."""
-        capacities = self.reserved_for(group)
+        capacities = self.own_capacities(group)
         return self.make_usable(capacities) if capacities else nullcontext()
 
     def make_usable(self, capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:
@@ -332,11 +332,11 @@ class Reservations:
         """Return how many seconds a group waits before it may get a reservation."""
         return self._cycle.snapshot.queues[group.queue].record.reserve_after
 
-    def _groups_to_search(self, eligible: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
+    def _groups_to_search(self, groups: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
         """Return the groups to search for now: always the first groups, and some of the others in turn."""
-        if len(eligible) <= _MAX_SEARCHES:
-            return eligible
-        first_groups, other_groups = eligible[:_TURN_COUNT], eligible[_TURN_COUNT:]
+        if len(groups) <= _MAX_SEARCHES:
+            return groups
+        first_groups, other_groups = groups[:_TURN_COUNT], groups[_TURN_COUNT:]
         now, changed_at = int(self._cycle.snapshot.now), int(self._cycle.snapshot.changed_at)
         if (now - changed_at) * _TURN_COUNT < len(other_groups):
             self._cycle.request_cycle_at(now + 1.0)

@@ -12,7 +12,7 @@ from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, add, add_times, in_flavor, of_flavor, on_all_nodes
 from extender.domain.model.shared_maps import changed_keys, with_changes
-from extender.domain.queues.deserved import summed_up
+from extender.domain.queues.deserved import sum_up
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo
 from extender.domain.scheduling.cycle import NO_GROUP, Cycle, error_decision
@@ -48,7 +48,7 @@ def column_changes(
     old_decisions: Mapping[GroupKey, GroupDecision],
     new_decisions: Mapping[GroupKey, GroupDecision],
     changed_groups: Iterable[GroupKey],
-    column_of: Callable[[GroupDecision], Column | None],
+    find_column: Callable[[GroupDecision], Column | None],
 ) -> Mapping[Column, int]:
     """Return the change of the number of groups by column.
 
@@ -59,12 +59,12 @@ def column_changes(
         old_decisions: The previous decisions.
         new_decisions: The decisions of this cycle. They differ from `old_decisions` only in `changed_groups`.
         changed_groups: The groups to compare.
-        column_of: Returns the column of a group. A group without a column is not counted.
+        find_column: Returns the column of a group. A group without a column is not counted.
     """
     change_by_column = Counter[Column]()
     for key in changed_groups:
         for groups, sign in ((old_decisions, -1), (new_decisions, 1)):
-            column = column_of(groups[key]) if key in groups else None
+            column = find_column(groups[key]) if key in groups else None
             if column is not None:
                 change_by_column[column] += sign
     return {column: number for column, number in change_by_column.items() if number}
@@ -145,15 +145,15 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
             continue
         old_keys = {group.key for group in old_groups}
         unevaluated_groups = [group for group in line if group.key not in old_keys]
-        line_now = unevaluated_groups or list(new_groups)
+        new_line = unevaluated_groups or list(new_groups)
         if unevaluated_groups:
             for group in new_groups:
-                insort(line_now, group, key=_order_key_of(evaluation))
-        if line_now:
-            lines[queue] = line_now
+                insort(new_line, group, key=_order_key_of(evaluation))
+        if new_line:
+            lines[queue] = new_line
         else:
             lines.pop(queue, None)
-        new_positions |= _coarse_positions([line_now])
+        new_positions |= _coarse_positions([new_line])
     return Positions(new_positions, lines)
 
 
@@ -265,8 +265,8 @@ def _latest_decisions(
     cycle, previous = evaluation.cycle, inadmissible.previous.groups
     decisions: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
-        updates = inadmissible.updated_decisions(cycle.decisions, evaluation.heads)
-        decisions = {decision.key: decision for decision in updates}
+        updated_decisions = inadmissible.updated_decisions(cycle.decisions, evaluation.heads)
+        decisions = {decision.key: decision for decision in updated_decisions}
         for key, position in positions.items():
             decision = decisions.get(key) or previous.get(key)
             if decision is not None and key not in cycle.decisions and position != decision.position:
@@ -299,14 +299,14 @@ def _is_renumbered(old_decision: GroupDecision | None, new: GroupDecision) -> bo
 
 
 def _instants(
-    cycle: Cycle, inadmissible: InadmissibleGroups, deleted: Set[GroupKey]
+    cycle: Cycle, inadmissible: InadmissibleGroups, deleted_keys: Set[GroupKey]
 ) -> tuple[Mapping[GroupKey, float], float | None]:
     """Return when time alone could next change each decision, and the earliest of these times."""
     instants, carried_facts = cycle.instants, inadmissible.facts
     if carried_facts is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
     previous, earliest = carried_facts.instants, inadmissible.previous.requeue_at
-    old = {key: previous[key] for key in (*cycle.decisions, *deleted, NO_GROUP) if key in previous}
+    old = {key: previous[key] for key in (*cycle.decisions, *deleted_keys, NO_GROUP) if key in previous}
     if old == instants:
         return previous, earliest
     rest = {key: at for key, at in previous.items() if key not in old} if old.keys() - instants else previous
@@ -346,9 +346,9 @@ class _PreviousQueues(NamedTuple):
         """Return the previous results, with the changed nodes of the queue tree; empty if not comparable."""
         if (facts := inadmissible.facts) is None:
             return cls()
-        shares, earlier, snapshot = cycle.budget.shares, facts.evaluated.cycle.budget.shares, cycle.snapshot
-        changed_at_start = shares.at_start.nodes_changed_since(earlier.at_start)
-        changed_nodes = shares.state.nodes_changed_since(earlier.state)
+        shares, previous, snapshot = cycle.budget.shares, facts.evaluated.cycle.budget.shares, cycle.snapshot
+        changed_at_start = shares.at_start.nodes_changed_since(previous.at_start)
+        changed_nodes = shares.state.nodes_changed_since(previous.state)
         is_comparable = (
             snapshot.past_usage.shown_usages is facts.snapshot.past_usage.shown_usages
             and snapshot.pools == facts.snapshot.pools
@@ -357,7 +357,7 @@ class _PreviousQueues(NamedTuple):
             changed_at_start is None
             or changed_nodes is None
             or not is_comparable
-            or shares.at_start.reduced_guarantees != earlier.at_start.reduced_guarantees
+            or shares.at_start.reduced_guarantees != previous.at_start.reduced_guarantees
         ):
             return cls()
         results = inadmissible.previous.queues, facts.snapshot.queues, facts.lines, facts.reserving_queues
@@ -470,10 +470,10 @@ def _queue_decision(
         flavors=flavors.shares_of(queue, node),
         counts=counts,
         uid=record.uid,
-        wish=queue.wish,
+        wish=queue.desired_state,
         deleting=record.deleting,
         closed_above=queue.closed_above,
-        mark=queue.mark,
+        mark=queue.annotation_step,
         fault=queue.fault,
         missing_flavors=tuple(flavor.resource_flavor for flavor in record.flavors if flavor.is_missing),
         reservation=reservation,
@@ -486,8 +486,8 @@ def _reserving_queues(inadmissible: InadmissibleGroups, new: Mapping[str, QueueD
     """Return the queues with a reservation, or with reclaimed capacity."""
     carried_facts, old_decisions = inadmissible.facts, inadmissible.previous.queues
     names = set(changed_keys(new, old_decisions if carried_facts is not None else {}))
-    reserved = (name for name in names if name in new and (new[name].reservation or new[name].reclaimed))
-    return {*(carried_facts.reserving_queues - names if carried_facts is not None else ()), *reserved}
+    new_names = (name for name in names if name in new and (new[name].reservation or new[name].reclaimed))
+    return {*(carried_facts.reserving_queues - names if carried_facts is not None else ()), *new_names}
 
 
 class _FlavorShares:
@@ -505,9 +505,9 @@ class _FlavorShares:
         """Return the amounts of flavors that each node of the queue tree holds."""
         amounts: dict[str, dict[str, int]] = {queue: {} for queue in self._infos}
         for queue, info in self._infos.items():
-            for pool, holdings in info.by_pool.items():
+            for pool, holdings in info.amounts_by_pool.items():
                 amounts[queue] |= {in_flavor(resource, pool): amount for resource, amount in holdings.items()}
-        return summed_up(self._shares.tree, amounts)
+        return sum_up(self._shares.tree, amounts)
 
     def shares_of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
         """Return the shares of a queue in its own flavors, and in flavors that it borrows.

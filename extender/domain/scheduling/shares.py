@@ -40,10 +40,10 @@ class ShareState(NamedTuple):
     reduced_guarantees: Mapping[str, Resources]  # available parts of guarantees that cannot be met
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, before: "ShareState | None") -> "ShareState":
+    def from_snapshot(cls, snapshot: Snapshot, old_state: "ShareState | None") -> "ShareState":
         """Return the state of the shares at the start of a cycle.
 
-        Unchanged parts of `before`, the state of an earlier cycle, are reused. They do not change the result.
+        The state of an earlier cycle (`old_state`) only saves work: its unchanged parts are reused.
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         rows_of_pools = _pool_rows_of(snapshot)
@@ -51,13 +51,13 @@ class ShareState(NamedTuple):
         known_demands: Demands = {}
         known_own: Mapping[str, Resources] = {}
         if (
-            before is not None
-            and _pool_rows_of(before.snapshot) is rows_of_pools
-            and before.snapshot.limits == snapshot.limits
-            and have_same_keys(queues, before.snapshot.queues)
+            old_state is not None
+            and _pool_rows_of(old_state.snapshot) is rows_of_pools
+            and old_state.snapshot.limits == snapshot.limits
+            and have_same_keys(queues, old_state.snapshot.queues)
         ):
-            known_queues, known_demands = before.snapshot.queues, before.specified_division.demands
-            known_own = before.holdings.own_amounts
+            known_queues, known_demands = old_state.snapshot.queues, old_state.specified_division.demands
+            known_own = old_state.holdings.own_amounts
         changed_demands: dict[str, QueueDemand] = {}
         changed_own: dict[str, Resources] = {}
         for name in changed_keys(queues, known_queues):
@@ -65,17 +65,17 @@ class ShareState(NamedTuple):
             changed_demands[name], changed_own[name] = _demand(queue, oversell), queue.allocated
             if rows_of_pools is not None:
                 changed_demands[name] = _with_flavors(changed_demands[name], queue, rows_of_pools)
-                changed_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
+                changed_own[name] = {**queue.allocated, **snapshot.pools.rename(queue.amounts_by_pool)}
         demands, amounts = with_changes(known_demands, changed_demands), with_changes(known_own, changed_own)
         division = specified_division = Division.divide(
-            total, demands, None if before is None else before.specified_division
+            total, demands, None if old_state is None else old_state.specified_division
         )
-        if available := specified_division.available_guarantees():
-            reduced = {name: _lower_guarantee(demands[name], part) for name, part in available.items()}
-            division = Division.divide(total, with_changes(demands, reduced), specified_division)
-        earlier = before.holdings if before is not None else None
-        holdings = earlier.for_division(division, amounts) if earlier else Holdings(division, amounts)
-        return cls(division, holdings, snapshot, specified_division, available)
+        if guarantees := specified_division.available_guarantees():
+            new_demands = {name: _lower_guarantee(demands[name], part) for name, part in guarantees.items()}
+            division = Division.divide(total, with_changes(demands, new_demands), specified_division)
+        previous = old_state.holdings if old_state is not None else None
+        holdings = previous.for_division(division, amounts) if previous else Holdings(division, amounts)
+        return cls(division, holdings, snapshot, specified_division, guarantees)
 
     @property
     def pool_rows(self) -> PoolRows:
@@ -312,10 +312,10 @@ class QueueShares:
             unused_amount = 0
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
-                available = max(limit - self._counted_amounts(node).get(name, 0), 0.0) + unused_amount
-                if self._has_unused_below(node):
-                    available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
-                max_times = min(max_times, (available + EPSILON) / amount)
+                free_amount = max(limit - self._counted_amounts(node).get(name, 0), 0.0) + unused_amount
+                if self._has_unused_reserve(node):
+                    free_amount = min(free_amount, max(limit - self._holdings.held(node).get(name, 0), 0.0))
+                max_times = min(max_times, (free_amount + EPSILON) / amount)
                 unused_amount += self._holdings.unused(node, name)
         return int(max_times)
 
@@ -379,14 +379,14 @@ class QueueShares:
         """
         limit = {name: self._limit(node, name) for name in requests}
         if excesses := exceeded_dimensions(part, self._counted_amounts(node), limit):
-            reserve_of = self._reserved_below
-            return [self._excess_message(node, name, part[name], reserve_of(node, name)) for name in excesses]
-        if not self._has_unused_below(node):
+            reserve = self._unused_reserve
+            return [self._excess_message(node, name, part[name], reserve(node, name)) for name in excesses]
+        if not self._has_unused_reserve(node):
             return []
         excesses = exceeded_dimensions(requests, self._holdings.held(node), limit)
         return [self._excess_message(node, name, requests[name]) for name in excesses]
 
-    def _has_unused_below(self, node: int) -> bool:
+    def _has_unused_reserve(self, node: int) -> bool:
         """Return whether unused amounts are reserved below a node. Root (the free capacity) never counts."""
         return node != TOP and self._holdings.held_or_reserved(node) is not self._holdings.held(node)
 
@@ -397,7 +397,7 @@ class QueueShares:
 
     def _limit(self, node: int, name: str) -> float:
         """Return the ceiling of a node for a resource. Guarantees of queues also limit root."""
-        if node == TOP and self._reserved_below(TOP, name):
+        if node == TOP and self._unused_reserve(TOP, name):
             return self._division.total[name]
         # Unlike a queue's own limit, the sum of all nodes is no ceiling: nodes with pods may be gone.
         if node not in self._ceilings:
@@ -409,7 +409,7 @@ class QueueShares:
             }
         return self._ceilings[node][name]
 
-    def _reserved_below(self, node: int, name: str) -> int:
+    def _unused_reserve(self, node: int, name: str) -> int:
         """Return the unused amount that is reserved for queues below a node."""
         return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
@@ -500,10 +500,10 @@ def _pool_rows_of(snapshot: Snapshot) -> PoolRows | None:
     return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all_pools else None
 
 
-def _lower_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
-    """Return a demand with a lower guarantee: only `met` of these resources are guaranteed."""
-    lending_limit = {name: limit for name, limit in (demand.lending_limit or {}).items() if name not in met}
-    return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lending_limit or None)
+def _lower_guarantee(demand: QueueDemand, part: Resources) -> QueueDemand:
+    """Return a demand with a lower guarantee. `part` has the amounts that are available for the guarantee."""
+    lending_limit = {name: limit for name, limit in (demand.lending_limit or {}).items() if name not in part}
+    return replace(demand, guarantee={**demand.guarantee, **part}, lending_limit=lending_limit or None)
 
 
 def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:
@@ -539,9 +539,9 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) ->
     for flavor in (flavor for flavor in queue.record.flavors if not flavor.is_missing):
         pool = pool_rows.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
         for field, amounts in flavor.amounts.items():
-            specified.setdefault(field, {}).update(pool.count(amounts))
+            specified.setdefault(field, {}).update(pool.rename(amounts))
             add(flavor_sums.setdefault(field, {}), amounts)
-    flavor_requests = dict(pool_rows.pools.count(queue.by_pool))
+    flavor_requests = dict(pool_rows.pools.rename(queue.amounts_by_pool))
     waiting_requests = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
     add(flavor_requests, pool_rows.max_requests(queue.flavors, waiting_requests))
     deserved = {**flavor_sums.get("deserved", {}), **(demand.deserved or {})}
