@@ -121,7 +121,7 @@ class BusCommandsController(RecordingController[str]):
                 with suppress(NotFound):
                     if self._cluster.queue_uid(queue) == command.queue_uid:
                         return
-                self._refuse(command, states.lost_target(command))
+                self._refuse(command, states.lost_target_text(command))
 
     def _refuse(self, command: CommandRecord, why: str) -> None:
         """Remove a Command without executing it, and record the reason as an Event on the queue."""

@@ -10,7 +10,7 @@ from extender.api.objects.queues import LocalQueue, Queue
 from extender.api.units import listed
 from extender.cli.check.findings import Finding, error, fine
 from extender.cli.installation import Installation
-from extender.domain.queues.quota_records import QuotaPlan, QuotaStep, is_ended, quota_source, step_of
+from extender.domain.queues.quota_records import QuotaPlan, QuotaStep, is_obsolete, quota_source, step_of
 from extender.domain.queues.quotas import Quotas, plan_of
 from extender.kube import resources as kube
 from extender.kube.access import right_to
@@ -172,7 +172,7 @@ def _quota_faults(diff: _QueueDiff, may_sync: bool) -> Iterator[Finding]:
     orphans = []
     for queue in diff.from_quotas():
         name, origin = queue.metadata.name, quota_source(queue)
-        if name not in diff.plan.queues and origin not in diff.plan.unsure_quotas and not is_ended(queue):
+        if name not in diff.plan.queues and origin not in diff.plan.unsure_quotas and not is_obsolete(queue):
             orphans.append(f"{name} ({origin})")
     if orphans:
         message = f"{counted(len(orphans), 'queue')} whose quota is gone or not read: {listed(orphans)}"

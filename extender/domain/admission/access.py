@@ -49,7 +49,7 @@ def subjects_of_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
 
 
 def subjects_of_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
-    """Return the subjects of a Job. The rights of a controller that acts for all users do not count."""
+    """Return the subjects of a Job: its service account, and its user, unless the user acts for all users."""
     account = service_account(pod.metadata.namespace, pod.spec.service_account_name)
     return (account,) if acts_for_all(user) else (subject(user), account)
 
@@ -68,29 +68,29 @@ def acts_for_owners(user: UserInfo, namespace: str) -> bool:
     return acts_for_all(user) or (is_account and not user.username.startswith(own_prefix))
 
 
-def missing_right_fault(to: Destination, subjects: tuple[Subject, ...]) -> Fault:
+def missing_right_fault(target: Destination, subjects: tuple[Subject, ...]) -> Fault:
     """Return the fault of subjects without the right to use a restricted queue."""
-    names = " nor ".join(repr(subject.user) for subject in subjects)
+    names, queue = " nor ".join(repr(subject.user) for subject in subjects), repr(target.queue)
     denial = f"neither {names} may use it" if len(subjects) > 1 else f"{names} may not use it"
-    remedy = f"grant the verb use on queues.scheduling.volcano.sh {to.queue!r} by RBAC, or name another queue"
-    return Fault(Code.USE_NOT_GRANTED, to.field, f"queue {to.queue!r} is restricted and {denial}: {remedy}")
+    remedy = f"grant the verb use on queues.scheduling.volcano.sh {queue} by RBAC, or name another queue"
+    return Fault(Code.USE_NOT_GRANTED, target.field, f"queue {queue} is restricted and {denial}: {remedy}")
 
 
-def unreviewed_pods_fault(to: Destination, pod_count: int) -> Fault:
+def unreviewed_pods_fault(target: Destination, pod_count: int) -> Fault:
     """Return the fault of a group whose pods were created before the group.
 
-    When they were created, their queue was unknown, so its use was not reviewed. The message has the number
-    of pods instead of their names, because the caller may be somebody who must not see the names.
+    When the pods were created, their queue was unknown, so its use was not reviewed. The message has the
+    number of pods instead of their names, because the caller may be a user who must not see the names.
     """
     text = (
-        f"queue {to.queue!r} is restricted, and pods that named this group before it existed are waiting "
+        f"queue {target.queue!r} is restricted, and pods that named this group before it existed are waiting "
         f"({pod_count}), so their permission was not checked: delete them, create the group, then its pods"
     )
-    return Fault(Code.PODS_NOT_REVIEWED, to.field, text)
+    return Fault(Code.PODS_NOT_REVIEWED, target.field, text)
 
 
-def unknown_right_fault(to: Destination, cause: str) -> Fault:
+def unknown_right_fault(target: Destination, cause: str) -> Fault:
     """Return the fault if the right to use a restricted queue could not be checked."""
-    text = f"queue {to.queue!r} is restricted, and the permission to use it could not be checked ({cause}): "
-    text += "try again"
-    return Fault(Code.NOT_NOW, to.field, text)
+    text = f"queue {target.queue!r} is restricted, and the permission to use it could not be checked "
+    text += f"({cause}): try again"
+    return Fault(Code.NOT_NOW, target.field, text)

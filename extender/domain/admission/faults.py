@@ -1,7 +1,7 @@
 """Faults, for which an object is refused, and warnings, with which it is accepted.
 
 A fault names the field, the value and the allowed values for users, and has a code for programs. Warnings
-concern ignored fields, and workloads whose pods cannot follow their queue or gang.
+concern ignored fields, and workloads whose pods cannot follow their queue or their gang.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ def join_faults(faults: Iterable[Fault]) -> str:
 _EACH_ITEM = "*"  # stands for each item of a list
 _TOPOLOGY = f"annotate the pods with {keys.REQUIRED_TOPOLOGY}: the label of nodes of one domain"
 _KUEUE_TOPOLOGY = "kueue.x-k8s.io/podset-"
-_READ = (
+_READ_KEYS = (
     *(keys.KUEUE_REQUIRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),
     *(keys.KUEUE_SLICE_TOPOLOGY, keys.KUEUE_SLICE_SIZE),
     f"{_KUEUE_TOPOLOGY}unconstrained-topology",  # requests no topology
@@ -157,7 +157,7 @@ def ignored_fields(group: str, kind: str, obj: Mapping[str, Any]) -> list[str]:
     for path in _ANNOTATION_PATHS:
         for field, annotations in _values_at(obj, path):
             names = annotations if isinstance(annotations, dict) else ()
-            ignored_keys = [key for key in names if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ]
+            ignored_keys = [key for key in names if key.startswith(_KUEUE_TOPOLOGY) and key not in _READ_KEYS]
             warnings += [f"{field}[{key[:100]}]: accepted and ignored; {_TOPOLOGY}" for key in ignored_keys]
     return warnings[:_MAX_WARNINGS]
 
@@ -198,7 +198,10 @@ _NETWORK_TOPOLOGIES = (
 
 
 class NamedLevel(NamedTuple):
-    """Level of a topology that a field names. `parts` are the parts of the request that it applies to."""
+    """Level of a topology that a field names.
+
+    `parts` are the parts of a topology request to which the level applies, such as `required`.
+    """
 
     field: str
     level: str
@@ -209,7 +212,7 @@ class NamedLevel(NamedTuple):
 class KnownLevels(NamedTuple):
     """Levels that a request may name: the levels of topologies, and all other labels of nodes."""
 
-    of_topologies: Sequence[str]
+    topology_levels: Sequence[str]
     is_label: Callable[[str], bool]
 
 
@@ -236,18 +239,19 @@ def named_levels(obj: Json) -> Iterator[NamedLevel]:
 
 def level_faults(levels: Iterable[NamedLevel], known: KnownLevels) -> Iterator[Fault]:
     """Yield a fault for each level that neither a topology nor a node has."""
+    known_levels = known.topology_levels
     for field, level, *_ in levels:
-        if level not in known.of_topologies and not known.is_label(level):
-            hint = name_hint(level, known.of_topologies) if known.of_topologies else "there are no topologies"
+        if level not in known_levels and not known.is_label(level):
+            hint = name_hint(level, known_levels) if known_levels else "there are no topologies"
             text = f"invalid value {level[:100]!r}, which no topology has as a level and no node as a label"
             yield Fault(Code.LEVEL_NOT_FOUND, field, f"{text}; {hint}")
 
 
 def contradicting_levels(levels: Iterable[NamedLevel]) -> Iterator[str]:
-    """Yield a warning for each level that does not count, because another field names a different level."""
-    counting_levels: dict[tuple[str, str], NamedLevel] = {}
+    """Yield a warning for each level that has no effect, because an earlier field names a different level."""
+    effective_levels: dict[tuple[str, str], NamedLevel] = {}
     for item in levels:
-        first_levels = [counting_levels.setdefault((item.scope, part), item) for part in item.parts]
+        first_levels = [effective_levels.setdefault((item.scope, part), item) for part in item.parts]
         first, level = first_levels[0], item.level
         if level != first.level:
             yield f"{item.field}: {level[:100]!r} does not count: {first.field} names {first.level[:100]!r}"
@@ -275,7 +279,7 @@ def _scheduler_of(pod_set: JobPodSet) -> str:
 
 
 def _turn_warnings(stateful_set: Json, pod_set: JobPodSet) -> Iterator[str]:
-    """Yield the fault of a gang whose pods are created only one after the other."""
+    """Yield a warning for a gang whose pods are created only one after the other."""
     policy = value_at(stateful_set, ("spec", "podManagementPolicy")) or ORDERED_READY
     gang = gang_of_replicas(value_at(stateful_set, _ANNOTATIONS_PATH) or {}, pod_set.count, policy)
     template = (value_at(pod_set.template, _ANNOTATIONS_PATH) or {}).get(keys.MIN_MEMBER, "")

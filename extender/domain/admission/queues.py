@@ -18,7 +18,7 @@ from extender.domain.queues.tree import QueueTree
 
 
 def _parent_of(queue: Queue) -> str:
-    """Return the parent of a queue, or an empty name for a queue directly below root."""
+    """Return the parent of a queue; empty for a queue directly below root."""
     return queue.spec.parent if queue.spec.parent != ROOT_QUEUE else ""
 
 
@@ -40,7 +40,7 @@ def review_place(queue: Queue, old_queue: Queue | None, tree: QueueTree, max_dep
     elif depth > max_depth:
         code = Code.DEPTH_EXCEEDED
         text = f"{depth} levels below root: must be at most {max_depth}"
-    elif not tree.children(parent) and (pods := tree.pods(parent)):
+    elif not tree.children(parent) and (pods := tree.pod_count(parent)):
         code = Code.PARENT_HAS_PODS
         text = f"that queue has {pods} pods of its own, and only queues without children may have pods"
         text = f"{text}: wait until they are gone, or name another parent"
@@ -67,7 +67,7 @@ def _recorded_amounts(queue: QueueRecord) -> _Amounts:
     return _Amounts(queue.capability or {}, queue.deserved or {}, queue.guarantee)
 
 
-def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Iterator[Fault]:
+def review_resources(queue: Queue, old_queue: Queue | None, tree: QueueTree) -> Iterator[Fault]:
     """Yield the fault of the first amount that contradicts other queues, if amounts or parent have changed.
 
     Root is not compared, because it is the whole cluster. A resource that a queue does not list is unlimited
@@ -75,9 +75,9 @@ def review_resources(queue: Queue, before: Queue | None, tree: QueueTree) -> Ite
     """
     if queue.metadata.name == ROOT_QUEUE:
         return
-    if before is not None and (_parent_of(queue), _amounts(queue)) == (_parent_of(before), _amounts(before)):
-        return
     name, parent, amounts = queue.metadata.name, _parent_of(queue), _amounts(queue)
+    if old_queue is not None and (parent, amounts) == (_parent_of(old_queue), _amounts(old_queue)):
+        return
     yield from islice(_hierarchy_faults(amounts, name, parent, tree), 1)
 
 
@@ -97,7 +97,7 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
         for child in tree.children(name):
-            owner, largest = tree.largest(resource, child)
+            owner, largest = tree.max_capability(resource, child)
             if largest > amount:
                 text = f"invalid value {show(resource, amount)}: must be at least {show(resource, largest)}, "
                 text += f"the capability of queue {owner!r} below it"
@@ -124,18 +124,20 @@ def _sums_above(children: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Co
 
 
 def guarantee_warnings(
-    queue: Queue, before: Queue | None, tree: QueueTree, node_amounts: Resources
+    queue: Queue, old_queue: Queue | None, tree: QueueTree, node_amounts: Resources
 ) -> Iterator[str]:
     """Yield warnings if new guarantees directly below root add up to more than nodes offer (`node_amounts`).
 
     An excess is not a fault, since nodes are added and removed.
     """
-    new, name = _amounts(queue).guarantee, queue.metadata.name
-    if _parent_of(queue) or name == ROOT_QUEUE or (before is not None and new == _amounts(before).guarantee):
+    guarantee, name = _amounts(queue).guarantee, queue.metadata.name
+    old_guarantee = _amounts(old_queue).guarantee if old_queue is not None else None
+    if _parent_of(queue) or name == ROOT_QUEUE or guarantee == old_guarantee:
         return
     records = [tree.queues[child] for parent in ("", ROOT_QUEUE) for child in tree.children(parent)]
-    sums = total([new, *(record.guarantee for record in records if record.name not in (name, ROOT_QUEUE))])
-    for resource in new:
+    other_guarantees = (r.guarantee for r in records if r.name not in (name, ROOT_QUEUE))
+    sums = total([guarantee, *other_guarantees])
+    for resource in guarantee:
         if sums[resource] > (offer := node_amounts.get(resource, 0)):
             text = f"queues are guaranteed {show(resource, sums[resource])} together; nodes offer"
             text = f"{text} {show(resource, offer)} now, so each has the same part of its guarantee"
@@ -242,7 +244,7 @@ def _own_faults(queue: Queue, old_queue: Queue | None) -> Iterator[Fault]:
 
 
 def _review_amounts(queue: Queue) -> Iterator[Fault]:
-    """Yield the faults of a queue's amounts, and if no amount is wrong, the faults of their relations."""
+    """Yield the faults of a queue's amounts. If no amount is wrong, yield the faults of their relations."""
     fields, spec = _amounts_by_field(queue), queue.spec
     caps = {"spec.borrowingLimit": spec.borrowing_limit or {}, "spec.lendingLimit": spec.lending_limit or {}}
     faults = [fault for field, amounts in (fields | caps).items() for fault in _bad_amounts(field, amounts)]
@@ -392,7 +394,7 @@ def review_deletion(name: str, tree: QueueTree) -> list[Fault]:
         code, text = Code.QUEUE_NOT_FOUND, "does not exist"
     elif names := ", ".join(sorted(tree.children(name))):
         code, text = Code.HAS_CHILDREN, f"is the parent of {names}: delete those, or give them another parent"
-    elif pods := tree.pods(name):
+    elif pods := tree.pod_count(name):
         code = Code.HAS_ALLOCATED_PODS
         text = f"has {pods} pods on nodes: close it, and wait until they are gone"
     elif info.state != "Closed":

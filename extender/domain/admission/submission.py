@@ -1,7 +1,8 @@
 """Submission of pods, Jobs and groups: their queue, its state, and their defaults.
 
 A pod of an existing group enters the group's queue in any state of the queue, since the group was admitted
-before. A pod without a queue whose group does not exist yet is not reviewed: its group will be reviewed.
+before. A pod is not reviewed if it names no queue and its group does not exist yet: the group will be
+reviewed.
 """
 
 import re
@@ -35,10 +36,7 @@ from extender.domain.queues.local_queues import LocalQueueRecord
 from extender.domain.queues.records import duration_of
 from extender.domain.queues.tree import Ceiling, QueueInfo, QueueTree
 
-_MAKE_DAEMON_PODS = (
-    "system:serviceaccount:kube-system:daemon-set-controller",
-    "system:kube-controller-manager",
-)
+_DAEMON_USERS = ("system:serviceaccount:kube-system:daemon-set-controller", "system:kube-controller-manager")
 _BY_NAMESPACE = f"the namespace's annotation {keys.QUEUE} or its quota"
 
 
@@ -116,16 +114,14 @@ def _named_in_object(meta: Meta, namespace: str, queues: QueueLookup, path: str 
     )
 
 
-def _destination_by_owner(
-    controller: OwnerReference, namespace: str, queues: QueueLookup
-) -> Destination | None:
-    """Return the queue that an owner names. If the owner is not read yet, the group waits for it."""
-    names = queues.queue_of_owner(namespace, controller)
+def _destination_by_owner(owner: OwnerReference, namespace: str, queues: QueueLookup) -> Destination | None:
+    """Return the queue that an owner names. If the owner has not been read yet, the group waits for it."""
+    names = queues.queue_of_owner(namespace, owner)
     destination = Destination(names.queue, "metadata.ownerReferences", namespace=namespace, is_by_owner=True)
     if names.queue:
         return destination
     if (local_queue := queues.local_queue_named_by(namespace, names.local_queue)) is not None:
-        return replace(destination, queue=local_queue.leads_to, leads_nowhere=not local_queue.exists)
+        return replace(destination, queue=local_queue.target, leads_nowhere=not local_queue.exists)
     return None if names.is_known else replace(destination, leads_nowhere=True)
 
 
@@ -146,7 +142,7 @@ def _destination_by_label(
     if local_queue is None or label is None:
         return None
     field = f"{path}metadata.labels[{label.key}]"
-    return Destination(local_queue.leads_to, field, namespace=namespace, leads_nowhere=not local_queue.exists)
+    return Destination(local_queue.target, field, namespace=namespace, leads_nowhere=not local_queue.exists)
 
 
 def destination_by_namespace(namespace: str, queues: QueueLookup) -> Destination:
@@ -167,67 +163,74 @@ def destination_of_other_group(
     """
     meta = group.metadata
     own = queue_named_in(meta) or _destination_by_label(meta, namespace, queues)
-    to = replace(own, namespace=namespace) if own is not None else destination_by_namespace(namespace, queues)
-    return to if to.is_named else None
+    target = replace(own, namespace=namespace) if own else destination_by_namespace(namespace, queues)
+    return target if target.is_named else None
 
 
 def destination_of_group(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> Destination:
     """Return the queue of a PodGroup or a Volcano Job. `queue` is the queue in its spec."""
     if explicit_queue(queue):
         return Destination(queue, "spec.queue", namespace=namespace)
-    to = _destination_by_label(meta, namespace, queues) or destination_by_namespace(namespace, queues)
-    return replace(to, is_named=to.is_named or bool(queue))
+    target = _destination_by_label(meta, namespace, queues) or destination_by_namespace(namespace, queues)
+    return replace(target, is_named=target.is_named or bool(queue))
 
 
-def review_entry(to: Destination, queues: QueueLookup) -> list[Fault]:
-    """Return faults unless the queue admits new work of the namespace. A missing LocalQueue is no fault."""
-    if to.leads_nowhere:
+def review_entry(target: Destination, queues: QueueLookup) -> list[Fault]:
+    """Return faults unless the queue admits new work of the namespace.
+
+    A missing LocalQueue is no fault.
+    """
+    if target.leads_nowhere:
         return []
-    info = queues.info(to.queue)
+    info = queues.info(target.queue)
     if info is None:
-        text = f"there is no queue {to.queue!r}: create it, or name an existing one"
-        return [Fault(Code.QUEUE_NOT_FOUND, to.field, text)]
-    if to.is_joining:
+        text = f"there is no queue {target.queue!r}: create it, or name an existing one"
+        return [Fault(Code.QUEUE_NOT_FOUND, target.field, text)]
+    if target.is_joining:
         return []
     if info.state != "Open":
-        text = f"queue {to.queue!r} is {info.state} and takes no new work: "
+        text = f"queue {target.queue!r} is {info.state} and takes no new work: "
         text += f"name another queue, or set spec.state of {info.queue_to_open} to Open"
         if info.record.deleting:
-            text = f"queue {to.queue!r} is being deleted and takes no new work: name another queue"
-        return [Fault(Code.QUEUE_NOT_OPEN, to.field, text)]
-    if to.namespace and not queues.accepts_namespace(to.queue, to.namespace):
-        text = f"queue {to.queue!r} takes no work of namespace {to.namespace!r}: name another queue, "
+            text = f"queue {target.queue!r} is being deleted and takes no new work: name another queue"
+        return [Fault(Code.QUEUE_NOT_OPEN, target.field, text)]
+    if target.namespace and not queues.accepts_namespace(target.queue, target.namespace):
+        text = f"queue {target.queue!r} takes no work of namespace {target.namespace!r}: name another queue, "
         text += "or label the namespace as spec.namespaceSelector of the queue asks"
-        return [Fault(Code.NAMESPACE_NOT_ALLOWED, to.field, text)]
+        return [Fault(Code.NAMESPACE_NOT_ALLOWED, target.field, text)]
     return []
 
 
-def review_move(to: Destination, started_in: str) -> list[Fault]:
+def review_move(target: Destination, start_queue: str) -> list[Fault]:
     """Return faults if a group that starts, or has started, in one queue is sent to another queue.
 
-    `started_in` is empty if the group has not started.
+    Args:
+        target: The queue to which the group is sent.
+        start_queue: The queue in which the group started; empty if it has not started.
     """
-    if started_in in ("", to.queue):
+    if start_queue in ("", target.queue):
         return []
-    text = f"invalid value {to.queue!r}, but the group started in queue {started_in!r}: leave it, or "
-    return [Fault(Code.GROUP_HAS_STARTED, to.field, f"{text}wait until none of its pods is on a node")]
+    text = f"invalid value {target.queue!r}, but the group started in queue {start_queue!r}: leave it, or "
+    return [Fault(Code.GROUP_HAS_STARTED, target.field, f"{text}wait until none of its pods is on a node")]
 
 
-def review_job_entry(to: Destination, queues: QueueLookup, read_tree: Callable[[], QueueTree]) -> list[Fault]:
+def review_job_entry(
+    target: Destination, queues: QueueLookup, read_tree: Callable[[], QueueTree]
+) -> list[Fault]:
     """Return the faults of a Job that enters a queue. A queue with children is a fault, too.
 
     A Job that names no queue is always accepted, by Volcano's design of queue states. Its pods wait until the
     queue `default` is open.
     """
-    faults = review_entry(to, queues) if to.is_named else []
-    if faults or to.is_joining or not to.is_named:
+    queue, faults = target.queue, review_entry(target, queues) if target.is_named else []
+    if faults or target.is_joining or not target.is_named:
         return faults
-    if to.queue == keys.ROOT_QUEUE:
-        text = f"queue {to.queue!r} accepts no groups: name a queue below it"
-        return [Fault(Code.QUEUE_IS_ROOT, to.field, text)]
-    if children := ", ".join(sorted(read_tree().children(to.queue))):
-        text = f"queue {to.queue!r} has other queues below it and accepts no groups: name one of {children}"
-        return [Fault(Code.QUEUE_NOT_LEAF, to.field, text)]
+    if queue == keys.ROOT_QUEUE:
+        text = f"queue {queue!r} accepts no groups: name a queue below it"
+        return [Fault(Code.QUEUE_IS_ROOT, target.field, text)]
+    if children := ", ".join(sorted(read_tree().children(queue))):
+        text = f"queue {queue!r} has other queues below it and accepts no groups: name one of {children}"
+        return [Fault(Code.QUEUE_NOT_LEAF, target.field, text)]
     return []
 
 
@@ -237,12 +240,12 @@ _BUDGET_PATTERN = re.compile(r"0*[1-9][0-9]{0,8}|0*[1-9][0-9]?%")
 def review_budgets(pod: Pod) -> Iterator[Fault]:
     """Yield the faults in the disruption budget that a pod's annotations set for its Job."""
     annotations = pod.metadata.annotations or {}
-    budgets = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
-    for key in budgets:
+    budget_keys = [key for key in (MIN_AVAILABLE, MAX_UNAVAILABLE) if key in annotations]
+    for key in budget_keys:
         if _BUDGET_PATTERN.fullmatch(annotations[key]) is None:
             text = f"invalid value {annotations[key]!r}: must be a whole number above 0, or 1% to 99%"
             yield Fault(Code.BUDGET_NOT_VALID, f"metadata.annotations[{key}]", text)
-    if len(budgets) > 1:
+    if len(budget_keys) > 1:
         text = f"set only one of this and {MIN_AVAILABLE}"
         yield Fault(Code.BUDGET_TWICE, f"metadata.annotations[{MAX_UNAVAILABLE}]", text)
 
@@ -336,10 +339,14 @@ def group_defaults(group: PodGroup, namespace: str, user: str | None, queues: Qu
 
     The operations set the user who creates the group, in place of any other user that the group names. They
     also set the namespace's own queue in place of a `default` that a schema filled in. A group with a
-    LocalQueue keeps `default`, since the LocalQueue may lead to another queue later.
+    LocalQueue keeps `default`, since the LocalQueue may name another queue later.
 
-    `user` is empty if the author of the group's owner counts as its user. `user` is None if the group itself
-    names its user.
+    Args:
+        group: The new PodGroup.
+        namespace: The namespace of the group.
+        user: The user who creates the group. It is empty if the author of the group's owner counts as its
+            user, and None if the group itself names its user.
+        queues: The queues.
     """
     named_user = (group.metadata.annotations or {}).get(keys.SUBMITTER, "")
     patch = annotate(group.metadata, {keys.SUBMITTER: user}) if user not in (None, named_user) else []
@@ -361,8 +368,8 @@ def job_queue_default(meta: Meta, namespace: str, queue: str, queues: QueueLooku
 def _namespace_default(meta: Meta, namespace: str, queue: str, queues: QueueLookup) -> list[Operation]:
     """Return the operations that set the namespace's queue, unless the object or its owner names a queue."""
     namespace_queue = queues.queue_of_namespace(namespace)
-    may_fill = namespace_queue and not explicit_queue(queue) and not _is_routed(meta, namespace, queues)
-    return [added(("spec", "queue"), namespace_queue)] if may_fill else []
+    is_filled_in = namespace_queue and not explicit_queue(queue) and not _is_routed(meta, namespace, queues)
+    return [added(("spec", "queue"), namespace_queue)] if is_filled_in else []
 
 
 def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
@@ -398,7 +405,7 @@ def pod_defaults(
     """
     spec, owners = pod.get("spec") or {}, pod.get("metadata", {}).get("ownerReferences") or []
     is_of_daemonset = any(owner.get("kind") == "DaemonSet" and owner.get("controller") for owner in owners)
-    is_of_daemonset &= user in _MAKE_DAEMON_PODS
+    is_of_daemonset &= user in _DAEMON_USERS
     if spec.get("nodeName") or is_of_daemonset:
         return []
     gate, gates = {"name": keys.GATE}, spec.get("schedulingGates")
@@ -411,6 +418,6 @@ def pod_defaults(
     if containers:  # the first container gets the markers, in addition to its requests
         markers = dict.fromkeys(sorted(keys.MARKERS), "1")
         resources = containers[0].get("resources") or {}
-        with_markers = {kind: {**(resources.get(kind) or {}), **markers} for kind in ("requests", "limits")}
-        patch.append(added(("spec", "containers", "0", "resources"), {**resources, **with_markers}))
+        new_resources = {kind: {**(resources.get(kind) or {}), **markers} for kind in ("requests", "limits")}
+        patch.append(added(("spec", "containers", "0", "resources"), {**resources, **new_resources}))
     return patch

@@ -221,7 +221,8 @@ class QueueQueries:
     def has_groups(self, queue: str, uid: str) -> bool:
         """Return whether a queue has groups, or has admitted groups that would be deleted with the queue."""
         with self._lock:
-            return self._infos.queue_info(queue).group_count > 0 or self._registry.admitted_groups.any_of(uid)
+            admitted_groups = self._registry.admitted_groups
+            return self._infos.queue_info(queue).group_count > 0 or admitted_groups.has_groups_of(uid)
 
     def local_queue(self, key: str) -> LocalQueueRecord | None:
         return self._local_queues.records.get(key)

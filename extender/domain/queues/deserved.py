@@ -45,7 +45,7 @@ class Share(msgspec.Struct, frozen=True):
     """Result of the division for one queue, by resource."""
 
     deserved: dict[str, float]  # deserved amounts without zeros
-    ceiling: dict[str, float]  # upper limit of the allocation at any time; inf: no limit
+    ceiling: dict[str, float]  # most that the queue may hold at any time; inf: no limit
 
 
 class Division:
@@ -65,14 +65,14 @@ class Division:
         self.reserved: PortionRows = np.zeros_like(self.requests)
         self.deserved: PortionRows = np.zeros_like(self.requests)
         self.ceilings: PortionRows = np.zeros_like(self.requests)
-        self.potential: PortionRows = np.zeros_like(self.requests)  # ceilings if borrowing limits are ignored
+        self.potential: PortionRows = np.zeros_like(self.requests)  # ceilings without borrowing limits
         self._cached_shares: list[Share | None] = [None] * len(tree)
 
     @classmethod
     def divide(cls, total: Resources, demands: Demands, earlier: "Division | None" = None) -> "Division":
         """Return the division of the cluster.
 
-        An earlier division (`earlier`) only saves work: without it, the result is the same.
+        An earlier division (`earlier`) only saves work: the result is the same without it.
         """
         changed_names = _changed_queues(earlier, total, demands) if earlier is not None else None
         if earlier is None or changed_names is None:
@@ -91,7 +91,7 @@ class Division:
         is_unchanged &= np.all(later.deserved == earlier.deserved, axis=1)
         is_unchanged &= np.all(later.ceilings == earlier.ceilings, axis=1)
         shares = zip(earlier._cached_shares, is_unchanged.tolist(), strict=True)
-        later._cached_shares = [share if keep else None for share, keep in shares]
+        later._cached_shares = [share if is_same else None for share, is_same in shares]
         return later
 
     def share(self, node: int) -> Share | None:
@@ -149,9 +149,9 @@ class Division:
 
         If a resource is short, all queues below a parent get the same part of their reserved amounts.
         """
-        met: PortionRows = self.reserved.copy()
-        met[TOP] = np.minimum(self.reserved[TOP], self.ceilings[TOP])
-        if np.array_equal(met, self.reserved):
+        supply: PortionRows = self.reserved.copy()
+        supply[TOP] = np.minimum(self.reserved[TOP], self.ceilings[TOP])
+        if np.array_equal(supply, self.reserved):
             return {}
         for level in self.tree.levels:
             parents = np.array([n for n in level.tolist() if self.tree.has_children(n)], dtype=np.intp)
@@ -159,12 +159,12 @@ class Division:
                 continue
             rows, parent_index = self.tree.children(parents)
             sums = sums_by_parent(self.reserved[rows], parent_index, len(parents))
-            parts = np.divide(met[parents], sums, out=np.ones_like(sums), where=sums > met[parents])
-            met[rows] *= parts[parent_index]
+            parts = np.divide(supply[parents], sums, out=np.ones_like(sums), where=sums > supply[parents])
+            supply[rows] *= parts[parent_index]
         results: dict[str, Resources] = {}
-        for node in np.flatnonzero(np.any(self.specs.reserved > met + EPSILON, axis=1)).tolist():
-            amounts = zip(self.names, self.specs.reserved[node].tolist(), met[node].tolist(), strict=True)
-            results[self.tree.queues[node]] = {name: int(m) for name, own, m in amounts if own > m + EPSILON}
+        for node in np.flatnonzero(np.any(self.specs.reserved > supply + EPSILON, axis=1)).tolist():
+            amounts = zip(self.names, self.specs.reserved[node].tolist(), supply[node].tolist(), strict=True)
+            results[self.tree.queues[node]] = {name: int(n) for name, own, n in amounts if own > n + EPSILON}
         return results
 
     def is_comparable_with(self, other: "Division") -> bool:
@@ -172,7 +172,7 @@ class Division:
         return self.tree is other.tree and self.total == other.total and self.names == other.names
 
     def nodes_changed_since(self, other: "Division") -> set[int]:
-        """Return the nodes whose shares or limits differ from those in `other`, a comparable division."""
+        """Return the nodes whose shares or limits differ between this and another, comparable division."""
         if self is other:
             return set()
         is_changed = self.takes_part != other.takes_part
@@ -191,7 +191,7 @@ class Division:
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
         for name in queues:
             node, leaf = self.tree.node[name], self.tree.leaf[name]
-            self.specs.set(node, leaf, self.demands[name], self.names)
+            self.specs.write_demand(node, leaf, self.demands[name], self.names)
             dirty[[node, leaf]] = True
         # Sums go from the leaves up. A child requests at least its reserved amounts, and at most its limit.
         specified = self.specs
@@ -216,7 +216,7 @@ class Division:
         self._divide(dirty)
 
     def _divide(self, dirty: Mask) -> None:
-        """Divide the cluster from root down, below each node that is `dirty` or whose share changed."""
+        """Divide the cluster from root down, below each node that is `dirty` or whose own share changed."""
         put_row(self.ceilings, TOP, self.total, self.names)
         self.ceilings[TOP] = np.minimum(self.ceilings[TOP], self.specs.effective_limits(TOP))
         self.potential[TOP] = self.ceilings[TOP]
@@ -229,8 +229,8 @@ class Division:
             parents = np.array(inner, dtype=np.intp)
             rows, parent_index = self.tree.children(parents)
             specified, reserved, takes_part = self.specs, self.reserved[rows], self.takes_part[rows]
-            may_hold = self._limits_of_children(self.ceilings[parents], rows, parent_index)
-            upper_limits = np.minimum(np.minimum(may_hold, specified.limits[rows]), self.requests[rows])
+            child_limits = self._limits_of_children(self.ceilings[parents], rows, parent_index)
+            upper_limits = np.minimum(np.minimum(child_limits, specified.limits[rows]), self.requests[rows])
             weights, nominal = specified.weights[rows], specified.nominal[rows]
             siblings = Siblings(parent_index, weights, self.requests[rows], upper_limits, reserved, nominal)
             # Root divides its ceiling, other parents their share, each without reservations of absent queues.
@@ -238,12 +238,12 @@ class Division:
             unused = sums_by_parent(np.where(takes_part[:, None], 0.0, reserved), parent_index, len(parents))
             shares = np.zeros_like(upper_limits)
             shares[takes_part] = divide_level(np.maximum(capacity - unused, 0.0), siblings.select(takes_part))
-            ceilings = np.minimum(may_hold, shares + specified.borrowing_limits[rows])
+            ceilings = np.minimum(child_limits, shares + specified.borrowing_limits[rows])
             potential = self._limits_of_children(self.potential[parents], rows, parent_index)
             results = ((self.deserved, shares), (self.ceilings, ceilings), (self.potential, potential))
-            for before, after in results:
-                dirty[rows] |= np.any(before[rows] != after, axis=1)
-                before[rows] = after
+            for old_rows, new_rows in results:
+                dirty[rows] |= np.any(old_rows[rows] != new_rows, axis=1)
+                old_rows[rows] = new_rows
 
     def _limits_of_children(self, limits: PortionRows, rows: Nodes, parent_index: Nodes) -> PortionRows:
         """Return the ceilings of children, given the ceilings of their parents.
@@ -260,12 +260,12 @@ class Division:
 
 def _changed_queues(earlier: Division, total: Resources, demands: Demands) -> list[str] | None:
     """Return the queues whose demands changed; None if the tree, the resources or the cluster changed."""
-    demands_before = earlier.demands
-    if total != earlier.total or not have_same_keys(demands, demands_before):
+    old_demands = earlier.demands
+    if total != earlier.total or not have_same_keys(demands, old_demands):
         return None
-    names = changed_keys(demands, demands_before)
-    changed_names = [name for name in names if demands[name] != demands_before[name]]
-    pairs = ((demands[name], demands_before[name]) for name in changed_names)
+    names = changed_keys(demands, old_demands)
+    changed_names = [name for name in names if demands[name] != old_demands[name]]
+    pairs = ((demands[name], old_demands[name]) for name in changed_names)
     has_other_rows = any(
         new.parent != old.parent or new.guarantee.keys() != old.guarantee.keys() for new, old in pairs
     )
@@ -273,7 +273,10 @@ def _changed_queues(earlier: Division, total: Resources, demands: Demands) -> li
 
 
 class Siblings(msgspec.Struct, eq=False):
-    """Queues that divide amounts among each other, one row each. The queues of one parent are adjacent."""
+    """Queues that divide amounts among each other, with one row each.
+
+    The queues of one parent are adjacent.
+    """
 
     parent_index: Nodes  # position of the queue's parent among the parents
     weights: Portion
@@ -341,37 +344,37 @@ class Holdings:
     reservation. The sums of a node are replaced and never changed, so a copy is cheap.
     """
 
-    def __init__(self, division: Division, own: Mapping[str, Resources]) -> None:
+    def __init__(self, division: Division, own_amounts: Mapping[str, Resources]) -> None:
         """Sum allocations up the tree.
 
         Args:
             division: The division of the cluster.
-            own: The allocation of each queue's own groups.
+            own_amounts: The allocation of each queue's own groups.
         """
         self._division = division
-        self.own_amounts = own
+        self.own_amounts = own_amounts
         self._reserved_amounts: dict[int, Resources] = {}
-        self._sums = summed_up(division.tree, own)
+        self._sums = sum_up(division.tree, own_amounts)
         self._claims = self._sums
         if division.reserved.any():
-            self._claims = summed_up(division.tree, own, self.reserved)
+            self._claims = sum_up(division.tree, own_amounts, self.reserved)
 
-    def for_division(self, division: Division, own: Mapping[str, Resources]) -> "Holdings":
+    def for_division(self, division: Division, own_amounts: Mapping[str, Resources]) -> "Holdings":
         """Return the holdings under a later division.
 
-        If the tree is the same, only changed queues are counted again.
+        If the tree and the reserved amounts are the same, only changed queues are counted again.
         """
         is_comparable = division.tree is self._division.tree and bool(
             (division.reserved == self._division.reserved).all()
         )
-        if not is_comparable or not have_same_keys(own, self.own_amounts):
-            return Holdings(division, own)
+        if not is_comparable or not have_same_keys(own_amounts, self.own_amounts):
+            return Holdings(division, own_amounts)
         holdings = self.copy()
-        holdings._division, holdings.own_amounts = division, own
-        for queue in changed_keys(own, self.own_amounts):
-            if own[queue] != self.own_amounts[queue]:
+        holdings._division, holdings.own_amounts = division, own_amounts
+        for queue in changed_keys(own_amounts, self.own_amounts):
+            if own_amounts[queue] != self.own_amounts[queue]:
                 holdings.add(queue, self.own_amounts[queue], factor=-1)
-                holdings.add(queue, own[queue])
+                holdings.add(queue, own_amounts[queue])
         return holdings
 
     def copy(self) -> "Holdings":
@@ -383,7 +386,7 @@ class Holdings:
         return holdings
 
     def nodes_changed_since(self, other: "Holdings") -> set[int]:
-        """Return the nodes whose held or reserved amounts differ from those in `other`."""
+        """Return the nodes whose held or reserved amounts differ between these and other holdings."""
         sums = [(self._sums, other._sums)]
         if self._claims is not self._sums or other._claims is not other._sums:
             sums.append((self._claims, other._claims))
@@ -424,7 +427,7 @@ class Holdings:
         return self._reserved_amounts[node]
 
     def unused(self, node: int, name: str) -> int:
-        """Return the amount of a resource that is reserved for a node and not used."""
+        """Return the amount of a resource that is reserved for a node, and that the node does not use."""
         return max(self.reserved(node).get(name, 0) - self._claims[node].get(name, 0), 0)
 
     def add(self, queue: str, requests: Resources, factor: int = 1) -> None:
@@ -441,18 +444,18 @@ class Holdings:
             amounts = outer_amounts
 
 
-def summed_up(
-    tree: ShareTree, own: Mapping[str, Resources], reserved_at: Callable[[int], Resources] = lambda _: {}
+def sum_up(
+    tree: ShareTree, holdings: Mapping[str, Resources], reserved_at: Callable[[int], Resources] = lambda _: {}
 ) -> list[Resources]:
     """Return by node the sum of amounts over a queue and the queues below it.
 
     Args:
         tree: The tree of queues.
-        own: The amounts of each queue's own groups.
+        holdings: The amounts of each queue's own groups.
         reserved_at: Returns the amounts of a node that count at its parent even if they are unused.
     """
     sums: list[dict[str, int]] = [{} for _ in tree.queues]
-    for queue, amounts in own.items():
+    for queue, amounts in holdings.items():
         sums[tree.leaf[queue]].update(amounts)
     for node in range(len(tree) - 1, TOP, -1):  # children have higher numbers
         minima = reserved_at(node)

@@ -50,12 +50,12 @@ class Flavor(msgspec.Struct, frozen=True):
         return self.nodes == NOWHERE
 
     def refuses(self, shapes: Iterable[Shape]) -> str:
-        """Return why pods of these shapes never get the flavor, for messages; empty if they may."""
+        """Return why pods of these shapes never get the flavor, for messages; empty if they may get it."""
         if self.is_missing:
             return f"ResourceFlavor {self.resource_flavor} does not exist"
-        pods = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
-        repels = (taint for taint in self.taints if not all(is_tolerated(taint, pod) for pod in pods))
-        return next((f"pods do not tolerate its taint {taint_text(taint)}" for taint in repels), "")
+        tolerations = {shape.constraints.tolerations for shape in shapes} if self.taints else ()
+        repelling = (taint for taint in self.taints if not all(is_tolerated(taint, t) for t in tolerations))
+        return next((f"pods do not tolerate its taint {taint_text(taint)}" for taint in repelling), "")
 
 
 class SharedFlavor(msgspec.Struct, frozen=True):
@@ -83,10 +83,10 @@ def resolve(flavors: tuple[Flavor, ...], flavors_by_name: Mapping[str, SharedFla
     records = [flavors_by_name.get(flavor.resource_flavor) for flavor in flavors]
     own_labels = (dict(flavor.nodes.labels) if not flavor.resource_flavor else None for flavor in flavors)
     parts = parts_of([r.labels if r else labels for r, labels in zip(records, own_labels, strict=True)])
-    taints = [node.taints if node else () for node in records]
+    taints = [record.taints if record else () for record in records]
     return tuple(
-        replace(flavor, nodes=part, taints=repels)
-        for flavor, part, repels in zip(flavors, parts, taints, strict=True)
+        replace(flavor, nodes=part, taints=node_taints)
+        for flavor, part, node_taints in zip(flavors, parts, taints, strict=True)
     )
 
 
@@ -137,12 +137,12 @@ def _amounts_of(quantities: Quantities) -> Resources:
 class Pool(msgspec.Struct, frozen=True):
     """Nodes of a flavor, which all queues that name the flavor share."""
 
-    name: str  # flavor name in the oldest queue; with the queue's name if already used
+    name: str  # flavor name in the oldest queue; the queue's name is added if the flavor name is already used
     nodes: NodePart
     resources: frozenset[str] = frozenset()  # resources for which any queue has an amount
 
-    def count(self, amounts: Resources) -> Resources:
-        """Return the amounts on the nodes of the pool, under the names by which they are divided."""
+    def rename(self, amounts: Resources) -> Resources:
+        """Return the amounts that the pool divides, under the names by which the tree divides them."""
         return {in_flavor(name, self.name): n for name, n in amounts.items() if name in self.resources}
 
 
@@ -178,19 +178,19 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         return {pool.name: pool for pool in self.all_pools}
 
     @cached_property
-    def _keys(self) -> Sequence[str]:
+    def _label_keys(self) -> Sequence[str]:
         """Return the keys of all labels that decide to which pools a node belongs."""
         parts = [pairs for pool in self.all_pools for pairs in (pool.nodes.labels, *pool.nodes.earlier_parts)]
         return sorted({key for pairs in parts for key, _ in pairs})
 
     @cached_property
     def _pools_by_labels(self) -> dict[tuple[str | None, ...], tuple[Pool, ...]]:
-        """Return the cache of pools by the values of these labels."""
+        """Return the cache of pools, by the values of the labels in `_label_keys`."""
         return {}
 
     def pools_of_node(self, labels: Labels) -> tuple[Pool, ...]:
         """Return the pools that contain a node with these labels."""
-        values = tuple(map(labels.get, self._keys))
+        values = tuple(map(labels.get, self._label_keys))
         if values not in self._pools_by_labels:
             if len(self._pools_by_labels) >= _MAX_COMBINATIONS:
                 self._pools_by_labels.clear()
@@ -207,16 +207,16 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
         for shape, labels in pods if self.all_pools else ():
             for pool in self.pools_of_node(labels) if labels is not None else ():
                 shapes.setdefault(pool.name, Counter())[shape] += 1
-        return {name: requests_of(of_pool) for name, of_pool in shapes.items()}
+        return {name: requests_of(pool_shapes) for name, pool_shapes in shapes.items()}
 
-    def count(self, by_pool: Mapping[str, Resources]) -> Resources:
-        """Return amounts by pool as amounts under the names by which they are divided."""
+    def rename(self, by_pool: Mapping[str, Resources]) -> Resources:
+        """Return amounts by pool, under the names by which the tree divides them."""
         pairs = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
-        return {name: n for pool, amounts in pairs for name, n in pool.count(amounts).items()}
+        return {name: n for pool, amounts in pairs for name, n in pool.rename(amounts).items()}
 
 
 class PoolRows:
-    """Rows of the nodes of each pool, in one table of nodes."""
+    """Rows of the nodes of each pool in one table of nodes."""
 
     def __init__(self, pools: Pools, rows_of: "Callable[[NodePart], Mask]") -> None:
         self.pools = pools
@@ -234,7 +234,7 @@ class PoolRows:
         totals: dict[str, int] = {}
         for pool in self.pools.all_pools if len(offers) else ():
             sums = offers[self._rows[pool.nodes]].sum(axis=0).tolist()
-            totals |= pool.count(dict(zip(dimensions, sums, strict=True)))
+            totals |= pool.rename(dict(zip(dimensions, sums, strict=True)))
         return totals
 
     def amounts_in_pools(self, part: NodePart, amounts: Resources) -> Resources:
@@ -247,7 +247,7 @@ class PoolRows:
                 if pool.nodes == part
                 or (rows is not None and rows.any() and not (rows & ~self._rows[pool.nodes]).any())
             )
-        return {name: n for pool in self._containing_pools[part] for name, n in pool.count(amounts).items()}
+        return {name: n for pool in self._containing_pools[part] for name, n in pool.rename(amounts).items()}
 
     def max_requests(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
         """Return the most that queues with these flavors may request of each pool.
@@ -266,5 +266,5 @@ class PoolRows:
             )
         sums: dict[str, int] = {}
         for pool in self._overlapping_pools[parts]:
-            add(sums, pool.count(amounts))
+            add(sums, pool.rename(amounts))
         return sums

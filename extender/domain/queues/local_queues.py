@@ -33,10 +33,10 @@ class LocalQueueRecord(msgspec.Struct, frozen=True, gc=False):
         return bool(self.uid)
 
     @property
-    def leads_to(self) -> str:
+    def target(self) -> str:
         """Return the queue that the groups enter.
 
-        If the LocalQueue names no queue, the result is a name that no queue can have.
+        If the LocalQueue names no queue, return a name that no queue can have.
         """
         return self.queue or self.key
 
@@ -76,8 +76,8 @@ class QueueRoutes(NamedTuple):
         """Return the LocalQueue that a label names.
 
         The result may stand for a LocalQueue that does not exist. None means that there is no label, or that
-        the label is left to Kueue. A label of Kueue is left to Kueue if Muster has no LocalQueue of that name
-        and the cluster has Kueue. In a cluster without Kueue, the label counts as a mistake.
+        Kueue handles the label. Kueue handles its own label if the cluster has Kueue and Muster has no
+        LocalQueue of that name. In a cluster without Kueue, the label counts as a mistake.
         """
         if label is None:
             return None
@@ -90,7 +90,8 @@ class QueueRoutes(NamedTuple):
         """Return the queue of a group or job; empty if nothing names a queue.
 
         The order of precedence is: the queue that the object itself names, the queue of its LocalQueue, the
-        queue of its namespace. Without any, a group enters `default`, and a suspended job enters no queue.
+        queue of its namespace. If the result is empty, a group enters `default`, and a suspended job enters
+        no queue.
 
         Args:
             namespace: The namespace of the group or job.
@@ -100,7 +101,7 @@ class QueueRoutes(NamedTuple):
         if queue:
             return queue
         record = self.local_queue(namespace, label)
-        return record.leads_to if record is not None else self.namespace_queue(namespace)
+        return record.target if record is not None else self.namespace_queue(namespace)
 
 
 READY = "Ready"

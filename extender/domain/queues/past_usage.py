@@ -2,8 +2,8 @@
 
 Usage is an average in which an allocation of one half-life ago counts half as much as a current allocation.
 Samples are taken many times per half-life, and include short allocations between two samples. The usage
-survives restarts in the statuses of queues. Statuses are written less often, because each write costs the API
-server.
+survives restarts in the statuses of queues. The statuses are updated less often than samples are taken,
+because each write costs the API server.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ _SAMPLES_PER_HALF_LIFE = 60  # number of samples per half-life
 _UPDATES_PER_HALF_LIFE = 4  # number of status updates per half-life
 _MIN_PART = 1e-6  # part of the cluster: less is forgotten, unless it is allocated now
 _ROUNDING_ERROR = 1e-9  # part of the cluster: smaller sums are rounding errors
-_MAX_ENTRIES = 100  # most users, and most namespaces, in a queue's status
+_MAX_ENTRIES = 100  # limit of users, and limit of namespaces, in a queue's status
 
 
 class UsageKey(NamedTuple):
@@ -49,7 +49,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
 
     sampled_at: float = 0.0  # time of the last sample, in seconds since 1970
     used_parts: Mapping[UsageKey, float] = {}  # used parts of the cluster, in the dominant resource
-    queues: Mapping[str, float] = {}  # parts used by all groups of a queue together
+    queues: Mapping[str, float] = {}  # used part of each queue, with all its users
     shown_at: float = 0.0
     shown_usages: Mapping[str, QueueUsage] = {}  # usage in the status of each queue
 
@@ -61,19 +61,19 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         """Return whether the next sample is due, or the clock was set back."""
         return now >= self.due_at(half_life) or now < self.sampled_at
 
-    def after_sample(self, now: float, half_life: float, new: Mapping[UsageKey, float]) -> "PastUsage":
+    def after_sample(self, now: float, half_life: float, new_parts: Mapping[UsageKey, float]) -> "PastUsage":
         """Return the usage after a new sample.
 
         Args:
             now: The time of the sample.
             half_life: The half-life of usage in seconds.
-            new: The average allocation since the last sample, as parts of the cluster.
+            new_parts: The average allocation since the last sample, as parts of the cluster.
         """
         decay = 0.5 ** (max(now - self.sampled_at, 0.0) / half_life)
-        rest = {key: self.used_parts.get(key, 0.0) * decay for key in {**self.used_parts, **new}}
-        parts = {holder: part + new.get(holder, 0.0) * (1.0 - decay) for holder, part in rest.items()}
-        parts = {holder: part for holder, part in parts.items() if part >= _MIN_PART or holder in new}
-        usage = PastUsage(now, parts, _by_queue(parts))
+        old_parts = {key: self.used_parts.get(key, 0.0) * decay for key in {**self.used_parts, **new_parts}}
+        parts = {key: part + new_parts.get(key, 0.0) * (1.0 - decay) for key, part in old_parts.items()}
+        parts = {key: part for key, part in parts.items() if part >= _MIN_PART or key in new_parts}
+        usage = PastUsage(now, parts, _queue_parts(parts))
         if self.shown_at <= now < self.shown_at + half_life / _UPDATES_PER_HALF_LIFE:
             return replace(usage, shown_at=self.shown_at, shown_usages=self.shown_usages)
         return replace(usage, shown_at=now, shown_usages=usage._queue_usages())
@@ -90,7 +90,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         parts |= {UsageKey(queue, namespace=n.name): n.share * decay for n in status.namespaces or ()}
         parts = {**self.used_parts, **parts}
         usages = {**self.shown_usages, queue: status}
-        return PastUsage(self.sampled_at, parts, _by_queue(parts), self.shown_at, usages)
+        return PastUsage(self.sampled_at, parts, _queue_parts(parts), self.shown_at, usages)
 
     def _queue_usages(self) -> dict[str, QueueUsage]:
         """Return the usage to show in the status of each queue with recent usage."""
@@ -111,12 +111,12 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
         }
 
     def submitter_usage(self, queue: str, user: str, namespace: str) -> float:
-        """Return the usage of a user, or of the namespace if the user is unknown."""
+        """Return the usage of a user in a queue, or of the namespace if the user is unknown."""
         holder = UsageKey(queue, user=user) if user else UsageKey(queue, namespace=namespace)
         return self.used_parts.get(holder, 0.0)
 
 
-def _by_queue(parts: Mapping[UsageKey, float]) -> Mapping[str, float]:
+def _queue_parts(parts: Mapping[UsageKey, float]) -> Mapping[str, float]:
     """Return only the parts of whole queues, without the parts of users and namespaces."""
     return {holder.queue: part for holder, part in parts.items() if not (holder.user or holder.namespace)}
 
@@ -165,8 +165,8 @@ class UsageMeter:
         half_life: The half-life in seconds; 0 means that no usage is recorded.
     """
 
-    def __init__(self, past: PastUsage, half_life: float) -> None:
-        self.past_usage, self.half_life = past, half_life
+    def __init__(self, past_usage: PastUsage, half_life: float) -> None:
+        self.past_usage, self.half_life = past_usage, half_life
         self._holdings: dict[GroupKey, HeldAmounts] = {}  # current allocation of each group
         self._status_times: dict[str, str] = {}  # by queue: timestamp of the restored usage in its status
         self._total: Resources | None = None  # amounts that all nodes offer; None: unknown
@@ -222,7 +222,7 @@ class UsageMeter:
                 self._add_to_parts(holding, now, sign=1)
 
     def _count_earlier_usage(self, holding: HeldAmounts, now: float) -> None:
-        """Count the usage of a group from before this process saw the group.
+        """Count the usage of a group from the time before this process saw the group.
 
         Older seconds count less, by the integral of the decay. Usage before the queue's last status is
         already part of that status, and is not counted again.
@@ -240,8 +240,8 @@ class UsageMeter:
     def _add_to_parts(self, holding: HeldAmounts | None, now: float, sign: int) -> None:
         """Add a group's amounts to the current allocation, or remove them (`sign` is -1).
 
-        The last sample was taken when the group did not hold these amounts yet. A correction accounts for the
-        time since then.
+        When the last sample was taken, the group did not hold these amounts yet. A correction accounts for
+        the time since the last sample.
         """
         for holder, part in parts_of(holding, self._total or {}).items() if holding is not None else ():
             new_part = self._held_parts.get(holder, 0.0) + sign * part

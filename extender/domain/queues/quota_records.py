@@ -17,7 +17,7 @@ from extender.domain.model.resources import CPU, MEMORY, is_counted, offered
 
 Json = dict[str, Any]
 Amounts = dict[str, Quantity]  # amounts as in the spec of a Queue
-_MAX_NAMESPACES = 2000  # most namespaces in the annotation: the API server limits its size
+_MAX_NAMESPACES = 2000  # limit of namespaces in the annotation: the API server limits its size
 
 
 class QuotaSource(NamedTuple):
@@ -66,7 +66,7 @@ class QuotaPlan(msgspec.Struct, frozen=True):
     """Plan of all queues that quotas ask for.
 
     Attributes:
-        unsure_quotas: Quotas with a part that cannot be read. Existing queues of these quotas stay, even if
+        unsure_quotas: Quotas of which a part cannot be read. Existing queues of these quotas stay, even if
             they are not in the plan.
     """
 
@@ -85,7 +85,7 @@ class QuotaAmounts(NamedTuple):
     """Amounts of a quota.
 
     Attributes:
-        faults: Faults by field, such as min[cpu]. Amounts with faults are not used.
+        faults: Faults by field, such as min[cpu]. If there are faults, all other attributes are empty.
     """
 
     capability: Amounts = {}
@@ -189,28 +189,28 @@ def quota_source(queue: Queue) -> str:
     return (queue.metadata.annotations or {}).get(keys.QUOTA_SOURCE, "")
 
 
-def step_of(plan: QuotaQueue | None, queue: Queue | None, *, is_empty: bool) -> QuotaStep:
+def step_of(target: QuotaQueue | None, queue: Queue | None, *, is_empty: bool) -> QuotaStep:
     """Return the next step for a queue.
 
     Args:
-        plan: The queue as its quota defines it; None if no quota asks for it.
+        target: The queue as its quota defines it; None if no quota asks for it.
         queue: The existing queue; None if it does not exist.
         is_empty: Whether the queue has no groups and no queues below it.
     """
     if queue is None:
-        return QuotaStep.NOTHING if plan is None or plan.is_unreadable else QuotaStep.CREATE
+        return QuotaStep.NOTHING if target is None or target.is_unreadable else QuotaStep.CREATE
     if not quota_source(queue):
-        return QuotaStep.NOTHING if plan is None else QuotaStep.LEAVE
+        return QuotaStep.NOTHING if target is None else QuotaStep.LEAVE
     if queue.metadata.deletion_timestamp:
         return QuotaStep.NOTHING
-    if plan is None:
-        if not is_ended(queue) or queue.spec.state not in ("", "Closed"):
+    if target is None:
+        if not is_obsolete(queue) or queue.spec.state not in ("", "Closed"):
             return QuotaStep.CLOSE
         return QuotaStep.DELETE if is_empty and queue.status.state == "Closed" else QuotaStep.NOTHING
-    return QuotaStep.CHANGE if not plan.is_unreadable and queue_patch(plan, queue) else QuotaStep.NOTHING
+    return QuotaStep.CHANGE if not target.is_unreadable and queue_patch(target, queue) else QuotaStep.NOTHING
 
 
-def is_ended(queue: Queue) -> bool:
+def is_obsolete(queue: Queue) -> bool:
     """Return whether the queue was closed because no quota asks for it any more."""
     return (queue.metadata.annotations or {}).get(keys.QUOTA_ENDED) == "true"
 
@@ -221,43 +221,43 @@ def entering_namespaces(annotations: Mapping[str, str] | None) -> list[str]:
     return text.split(",") if text else []
 
 
-def annotations_of(plan: QuotaQueue) -> dict[str, str]:
+def annotations_of(target: QuotaQueue) -> dict[str, str]:
     """Return the annotations of a queue that name its quota and the namespaces that enter it."""
-    text = ",".join(plan.namespaces[:_MAX_NAMESPACES])
-    return {keys.QUOTA_SOURCE: str(plan.source)} | ({keys.QUOTA_NAMESPACES: text} if text else {})
+    text = ",".join(target.namespaces[:_MAX_NAMESPACES])
+    return {keys.QUOTA_SOURCE: str(target.source)} | ({keys.QUOTA_NAMESPACES: text} if text else {})
 
 
-def spec_of(plan: QuotaQueue) -> Json:
-    """Return the spec of a new queue."""
-    spec: Json = {"weight": 1, "reclaimable": True, "parent": plan.parent}
-    if plan.capability:
-        spec["capability"] = plan.capability
-    if plan.guarantee:
-        spec |= {"deserved": plan.guarantee, "guarantee": {"resource": plan.guarantee}}
-    if plan.max_groups is not None:
-        spec["limits"] = {"groups": plan.max_groups}
+def spec_of(target: QuotaQueue) -> Json:
+    """Return the spec of a queue that is created for a quota."""
+    spec: Json = {"weight": 1, "reclaimable": True, "parent": target.parent}
+    if target.capability:
+        spec["capability"] = target.capability
+    if target.guarantee:
+        spec |= {"deserved": target.guarantee, "guarantee": {"resource": target.guarantee}}
+    if target.max_groups is not None:
+        spec["limits"] = {"groups": target.max_groups}
     return spec
 
 
-def queue_patch(plan: QuotaQueue, queue: Queue) -> Json:
+def queue_patch(target: QuotaQueue, queue: Queue) -> Json:
     """Return the changes to a queue as a merge patch; empty if nothing has to change."""
     spec, current = queue.spec, queue.metadata.annotations or {}
     own_keys = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
-    wanted_notes = dict.fromkeys(own_keys) | annotations_of(plan)
-    guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, plan.guarantee)
+    annotations = dict.fromkeys(own_keys) | annotations_of(target)
+    guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, target.guarantee)
     amounts: Json = {
-        "capability": _amounts_patch(spec.capability, plan.capability),
-        "deserved": _amounts_patch(spec.deserved, plan.guarantee),
+        "capability": _amounts_patch(spec.capability, target.capability),
+        "deserved": _amounts_patch(spec.deserved, target.guarantee),
         "guarantee": {"resource": guarantee} if guarantee else None,
     }
     patch = {name: value for name, value in amounts.items() if value}
-    if (spec.parent or keys.ROOT_QUEUE) != plan.parent:
-        patch["parent"] = plan.parent
-    if (spec.limits.groups if spec.limits else None) != plan.max_groups:
-        patch["limits"] = {"groups": plan.max_groups}
-    if is_ended(queue):
+    if (spec.parent or keys.ROOT_QUEUE) != target.parent:
+        patch["parent"] = target.parent
+    if (spec.limits.groups if spec.limits else None) != target.max_groups:
+        patch["limits"] = {"groups": target.max_groups}
+    if is_obsolete(queue):
         patch["state"] = "Open"
-    new_annotations = {name: value for name, value in wanted_notes.items() if current.get(name) != value}
+    new_annotations = {name: value for name, value in annotations.items() if current.get(name) != value}
     metadata = {"metadata": {"annotations": new_annotations}} if new_annotations else {}
     return metadata | ({"spec": patch} if patch else {})
 

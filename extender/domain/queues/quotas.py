@@ -48,7 +48,7 @@ def queue_of_resource_quotas(quotas: Sequence[ResourceQuota]) -> Findings:
     some pods, and are left out.
 
     Args:
-        quotas: The quotas, ordered by name. The first quota becomes the source of the queue.
+        quotas: The quotas, ordered by name. The first quota without scopes becomes the source of the queue.
     """
     min_amounts: Amounts = {}
     first: QuotaSource | None = None
@@ -84,7 +84,7 @@ def _queue_of(
     source: QuotaSource,
     amounts: QuotaAmounts,
     namespaces: Iterable[str],
-    unreadable: bool,
+    is_unreadable: bool,
 ) -> QuotaQueue:
     """Return the queue of a quota.
 
@@ -94,7 +94,7 @@ def _queue_of(
         source: The quota.
         amounts: The amounts of the quota.
         namespaces: The namespaces whose pods enter the queue.
-        unreadable: Whether the quota cannot be read.
+        is_unreadable: Whether the quota cannot be read.
     """
     return QuotaQueue(
         name=queue_name(quota_name),
@@ -104,7 +104,7 @@ def _queue_of(
         guarantee=amounts.guarantee,
         max_groups=amounts.max_groups,
         namespaces=tuple(sorted(namespaces)),
-        is_unreadable=unreadable,
+        is_unreadable=is_unreadable,
     )
 
 
@@ -116,7 +116,7 @@ class _Position(msgspec.Struct):
 
     queue: str = ROOT_QUEUE
     depth: int = 0  # number of levels below Muster's root
-    limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and the node that has it
+    limits: Mapping[str, tuple[int, str]] = {}  # by resource: the nearest max above, and its node
     unassigned_amounts: dict[str, int] | None = None  # parent's min minus earlier children's; None: no limit
     is_unreadable: bool = False
 
@@ -125,9 +125,9 @@ class TreeReader:
     """Reader of an ElasticQuotaTree, which reads parents before their children.
 
     The root of the tree becomes a queue directly below Muster's root, so that its max limits the whole tree.
-    The root's min is the size of the tree, often that of the cluster. The part of this min beyond the
-    guarantees of the other nodes is reserved for no queue. If a node cannot be read, its descendants get no
-    queues either.
+    The root's min is the size of the tree, often the size of the cluster. The part of this min beyond the
+    guarantees of the nodes directly below is reserved for no queue. If a node cannot be read, its descendants
+    get no queues either.
 
     Attributes:
         queues: The queues, parents before children.
@@ -146,51 +146,51 @@ class TreeReader:
             self._read(tree.spec.root, "spec.root", _Position())
         if self.queues:
             root, *others = self.queues
-            top = (queue for queue in others if queue.parent == root.name and not queue.is_unreadable)
-            guarantee = {**quantities(total(offered(queue.guarantee) for queue in top))}
+            top_queues = (queue for queue in others if queue.parent == root.name and not queue.is_unreadable)
+            guarantee = {**quantities(total(offered(queue.guarantee) for queue in top_queues))}
             self.queues[0] = replace(root, guarantee=guarantee)  # the sum over the nodes directly below
 
     def _read(self, raw: msgspec.Raw, path: str, place: _Position) -> None:
         """Read a node and its descendants, and report their faults.
 
         A node is left out with its descendants if it has no readable name of its own, or is too deep in the
-        tree. If its amounts have a fault, the node and its descendants count as unreadable.
+        tree. If its amounts have a fault, its queue and the queues of its descendants count as unreadable.
 
         Args:
-            raw: The node.
+            raw: The node, as written.
             path: The path of the node in the object, for messages.
             place: The position of the node in the tree.
         """
-        node = self._node(raw, path)
+        node = self._read_node(raw, path)
         if node is None:
             return
         queue = queue_name(node.name)
-        at = f"node {node.name!r}"
+        where = f"node {node.name!r}"
         if queue in self._names:
-            return self._fault(at, f"{path} has the name of another node; each name is allowed once")
-        if place.depth >= self._max_depth:
-            return self._fault(at, f"it is on level {place.depth + 1}; at most {self._max_depth} are allowed")
+            return self._add_fault(where, f"{path} has the name of another node; each name is allowed once")
+        if (depth := place.depth + 1) > self._max_depth:
+            return self._add_fault(where, f"it is on level {depth}; at most {self._max_depth} are allowed")
         self._names.add(queue)
         amounts = amounts_of(node.min, node.max)
-        unreadable = place.is_unreadable
-        for field, why in () if unreadable else [*amounts.faults] or [*_excess_amounts(amounts, place)]:
-            self._fault(f"{at}: {field}", why)
-            unreadable = True
+        is_unreadable = place.is_unreadable
+        for field, why in () if is_unreadable else [*amounts.faults] or [*_excess_amounts(amounts, place)]:
+            self._add_fault(f"{where}: {field}", why)
+            is_unreadable = True
         namespaces = {namespace for namespace in node.namespaces or () if namespace}
         if namespaces and node.children:
-            self._fault(f"{at}: namespaces", "only nodes without children have namespaces")
+            self._add_fault(f"{where}: namespaces", "only nodes without children have namespaces")
             namespaces = set()
-        self.queues.append(_queue_of(node.name, place.queue, self.source, amounts, namespaces, unreadable))
+        self.queues.append(_queue_of(node.name, place.queue, self.source, amounts, namespaces, is_unreadable))
         limits = {**place.limits, **{name: (n, node.name) for name, n in amounts.max_amounts.items()}}
         guarantee: dict[str, int] | None = amounts.min_amounts
         if place.queue == ROOT_QUEUE and not node.min:  # the max, if any, is then the size of the tree
             guarantee = amounts.max_amounts or None
-        child_position = _Position(queue, place.depth + 1, limits, guarantee, unreadable)
+        child_position = _Position(queue, depth, limits, guarantee, is_unreadable)
         for number, child in enumerate(node.children or ()):
             self._read(child, f"{path}.children[{number}]", child_position)
 
-    def _node(self, raw: msgspec.Raw, path: str) -> QuotaNode | None:
-        """Return the node of a quota; None if it cannot be read, or has no name.
+    def _read_node(self, raw: msgspec.Raw, path: str) -> QuotaNode | None:
+        """Return a node of the tree; None if it cannot be read, or has no name.
 
         In both cases, the name of its queue is unknown.
         """
@@ -203,22 +203,23 @@ class TreeReader:
                 return node
             why = "it has no name"
         self.is_unsure = True
-        self._fault(path, why)
+        self._add_fault(path, why)
         return None
 
-    def _fault(self, where: str, why: str) -> None:
+    def _add_fault(self, where: str, why: str) -> None:
         self.faults.append(QuotaFault(self.source, where, why))
 
 
 def _excess_amounts(amounts: QuotaAmounts, position: _Position) -> Iterator[tuple[str, str]]:
     """Yield the first amount that the nodes above do not allow, as a field and a message.
 
-    If all amounts are allowed, subtract the guaranteed amounts from the unassigned amounts of the parent.
+    If all amounts are allowed, subtract the node's guaranteed amounts from the unassigned amounts of its
+    parent.
     """
-    for name, most in amounts.max_amounts.items():
-        limit, owner = position.limits.get(name, (most, ""))
-        if most > limit:
-            value, limit_text = f"invalid value {show(name, most)}", show(name, limit)
+    for name, max_amount in amounts.max_amounts.items():
+        limit, owner = position.limits.get(name, (max_amount, ""))
+        if max_amount > limit:
+            value, limit_text = f"invalid value {show(name, max_amount)}", show(name, limit)
             yield f"max[{name}]", f"{value}: must be at most {limit_text}, the max of {owner!r}"
             return
     if position.unassigned_amounts is None:
@@ -262,8 +263,8 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
     Args:
         quotas: The quotas to read.
         max_depth: The number of levels of queues that are allowed below root.
-        review: Calls a function for one quota, and returns whether the call succeeded. None lets errors
-            through.
+        review: Calls a function for one quota, and returns whether the call succeeded. If it is None, errors
+            are raised.
     """
     plan = _Plan(review)
     for tree in sorted(quotas.trees, key=_age_key):
@@ -272,11 +273,11 @@ def plan_of(quotas: Quotas, max_depth: int, review: Review | None = None) -> Quo
     for quota in sorted(quotas.elastic_quotas, key=_age_key):
         source = QuotaSource.from_meta(ELASTIC_VERSION, ELASTIC_KIND, quota.metadata)
         plan.add_quota(source, partial(queue_of_elastic_quota, quota))
-    in_order = sorted(quotas.resource_quotas, key=_full_name)
-    for _, group in groupby(in_order, key=attrgetter("metadata.namespace")):
-        quotas_there = list(group)
-        source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, quotas_there[0].metadata)
-        plan.add_quota(source, partial(queue_of_resource_quotas, quotas_there))
+    ordered_quotas = sorted(quotas.resource_quotas, key=_full_name)
+    for _, group in groupby(ordered_quotas, key=attrgetter("metadata.namespace")):
+        namespace_quotas = list(group)
+        source = QuotaSource.from_meta(RESOURCE_VERSION, RESOURCE_KIND, namespace_quotas[0].metadata)
+        plan.add_quota(source, partial(queue_of_resource_quotas, namespace_quotas))
     return plan.result()
 
 
@@ -297,12 +298,12 @@ class _Plan:
         self._review = review
         self._queues: dict[str, QuotaQueue] = {}
         self._namespaces: dict[str, str] = {}
-        self._faults_of: list[QuotaFault] = []
-        self._unsure: set[str] = set()
-        self._omitted_quotas: set[tuple[QuotaSource, str]] = set()  # quotas whose queue name is already used
+        self._faults: list[QuotaFault] = []
+        self._unsure_quotas: set[str] = set()
+        self._omitted_queues: set[tuple[QuotaSource, str]] = set()  # queues without a free name
 
     def result(self) -> QuotaPlan:
-        return QuotaPlan(self._queues, self._namespaces, tuple(self._faults_of), frozenset(self._unsure))
+        return QuotaPlan(self._queues, self._namespaces, tuple(self._faults), frozenset(self._unsure_quotas))
 
     def add_quota(self, source: QuotaSource, read_queues: Callable[[], Findings]) -> None:
         """Add the queues of a quota.
@@ -313,7 +314,7 @@ class _Plan:
         if self._review is None:
             self._add(read_queues())
         elif not self._review(str(source), lambda: self._add(read_queues())):
-            self._unsure.add(str(source))
+            self._unsure_quotas.add(str(source))
 
     def read_tree(self, tree: ElasticQuotaTree, source: QuotaSource, max_depth: int) -> Findings:
         """Return the queues and faults of an ElasticQuotaTree. Trees count only in the system namespace."""
@@ -322,18 +323,18 @@ class _Plan:
             return iter([QuotaFault(source, "metadata.namespace", why)])
         reader = TreeReader(tree, max_depth)
         if reader.is_unsure:
-            self._unsure.add(str(source))
+            self._unsure_quotas.add(str(source))
         return iter([*reader.faults, *reader.queues])
 
     def _add(self, findings: Findings) -> None:
         """Add the queues of one quota. The first quota that claims a name or namespace gets it."""
         for item in findings:
             if isinstance(item, QuotaFault):
-                self._faults_of.append(item)
+                self._faults.append(item)
                 continue
             other_queue = self._queues.get(item.name)
-            if other_queue is not None or (item.source, item.parent) in self._omitted_quotas:
-                self._omitted_quotas.add((item.source, item.name))
+            if other_queue is not None or (item.source, item.parent) in self._omitted_queues:
+                self._omitted_queues.add((item.source, item.name))
                 if other_queue is not None and item.source.kind != RESOURCE_KIND:
                     self._refuse(item, f"queue {item.name!r} is made from {other_queue.source}")
                 continue
@@ -348,4 +349,4 @@ class _Plan:
                 self._queues[item.name] = replace(item, namespaces=tuple(own_namespaces))
 
     def _refuse(self, queue: QuotaQueue, why: str) -> None:
-        self._faults_of.append(QuotaFault(queue.source, f"queue {queue.name!r}", why))
+        self._faults.append(QuotaFault(queue.source, f"queue {queue.name!r}", why))

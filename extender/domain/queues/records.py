@@ -297,7 +297,7 @@ def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> Queu
         queue: The queue.
         rename: Returns amounts with the names under which resources are counted.
     """
-    record, spec = _without_quantities(queue), _with_names(queue.spec, rename)
+    record, spec = _without_quantities(queue), _rename_resources(queue.spec, rename)
     try:
         return replace(
             record,
@@ -316,7 +316,7 @@ def queue_record(queue: Queue, rename: Rename = lambda amounts: amounts) -> Queu
         return replace(record, fault=f"queue {record.name}: {fault}")
 
 
-def _with_names(spec: QueueSpec, rename: Rename) -> QueueSpec:
+def _rename_resources(spec: QueueSpec, rename: Rename) -> QueueSpec:
     """Return a spec in which the resources are renamed."""
     fields = ("capability", "deserved", "borrowing_limit", "lending_limit", "default_request")
     amounts = {name: rename(quantities) for name in fields if (quantities := getattr(spec, name)) is not None}

@@ -1,7 +1,7 @@
 """Tree of queues for the division: numbered nodes, level by level, with the requests and limits of each node.
 
-The own groups of a queue with children count at one more child, the leaf of the queue. `Specified` contains
-the limits and reserved amounts with which `deserved` divides.
+A queue with children has one more child: its leaf, at which the queue's own groups count. `Specified`
+contains the limits and reserved amounts with which `deserved` divides.
 """
 
 from collections import defaultdict
@@ -53,12 +53,12 @@ def put_row(
     rows[row] = [amounts.get(name, default) for name in names] if amounts else default
 
 
-def sums_by_parent(rows: PortionRows, parent_index: Nodes, parents: int) -> PortionRows:
+def sums_by_parent(rows: PortionRows, parent_index: Nodes, parent_count: int) -> PortionRows:
     """Return the sums of the rows that have the same parent, with one row per parent."""
     columns = rows.shape[1]
     cells = (parent_index[:, None] * columns + np.arange(columns)).ravel()
-    sums = np.bincount(cells, rows.ravel(), parents * columns)
-    return sums.astype(np.float64).reshape(parents, columns)
+    sums = np.bincount(cells, rows.ravel(), parent_count * columns)
+    return sums.astype(np.float64).reshape(parent_count, columns)
 
 
 class ShareTree:
@@ -180,8 +180,9 @@ EPSILON = 0.1  # in millicores, bytes or devices: smaller differences do not cou
 def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     """Return the limits of a queue by its own spec.
 
-    The limits are the capability, and the deserved amounts in the spec plus the borrowing limit. Resources
-    without either have no limit. A capability of zero cpu or memory means no limit, too.
+    A limit is the smaller of two amounts: the capability, and the deserved amount in the spec plus the
+    borrowing limit. Resources without either have no limit. A capability of zero cpu or memory means no
+    limit, too.
     """
     limits = {
         name: inf if name in (CPU, MEMORY) and amount <= 0 else float(amount)
@@ -199,10 +200,8 @@ def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
     These are the guarantee, and the part of the deserved amounts that may not be lent.
     """
     amounts = {name: float(max(amount, 0)) for name, amount in demand.guarantee.items()}
-    for name, loan in (demand.lending_limit or {}).items():
-        amounts[name] = max(
-            amounts.get(name, 0.0), _nominal_amount(demand.deserved, name) - max(loan, 0), 0.0
-        )
+    for name, cap in (demand.lending_limit or {}).items():
+        amounts[name] = max(amounts.get(name, 0.0), _nominal_amount(demand.deserved, name) - max(cap, 0), 0.0)
     return amounts
 
 
@@ -214,7 +213,7 @@ def _nominal_amount(deserved: Resources | None, name: str) -> float:
 class Specified(msgspec.Struct, eq=False):
     """Amounts in the specs of queues, with one row per node.
 
-    The leaf of a queue with children has the queue's groups and requests, and weight 1.
+    The leaf of a queue with children has the queue's groups and requests, weight 1, and no limits.
     """
 
     requests: PortionRows  # allocated and waiting requests of its own groups
@@ -227,18 +226,18 @@ class Specified(msgspec.Struct, eq=False):
     oversell: Portion  # factor on the limits
 
     @classmethod
-    def empty(cls, nodes: int, resources: int) -> "Specified":
+    def empty(cls, node_count: int, resource_count: int) -> "Specified":
         """Return the specification of nodes without requests, limits and guarantees."""
-        shape = (nodes, resources)
+        shape = (node_count, resource_count)
         return cls(
             requests=np.zeros(shape),
-            has_groups=np.zeros(nodes, dtype=np.bool_),
-            weights=np.ones(nodes),
+            has_groups=np.zeros(node_count, dtype=np.bool_),
+            weights=np.ones(node_count),
             limits=np.full(shape, inf),
             borrowing_limits=np.full(shape, inf),
             reserved=np.zeros(shape),
             nominal=np.zeros(shape),
-            oversell=np.ones(nodes),
+            oversell=np.ones(node_count),
         )
 
     def copy(self) -> "Specified":
@@ -249,7 +248,7 @@ class Specified(msgspec.Struct, eq=False):
         factors: PortionRows = self.limits[nodes] * self.oversell[nodes][..., None]
         return factors
 
-    def set(self, node: int, leaf: int, demand: QueueDemand, names: Sequence[str]) -> None:
+    def write_demand(self, node: int, leaf: int, demand: QueueDemand, names: Sequence[str]) -> None:
         """Write the spec of a queue into the rows: requests and groups at its leaf, all else at its node."""
         put_row(self.requests, leaf, demand.request, names)
         self.has_groups[leaf] = demand.has_groups
@@ -259,7 +258,7 @@ class Specified(msgspec.Struct, eq=False):
         nominal = {name: float(max(amount, 0)) for name, amount in (demand.deserved or {}).items()}
         put_row(self.nominal, node, nominal, names)
         limits = demand.borrowing_limit or {}
-        borrowing = {name: float(max(more, 0)) for name, more in limits.items() if name not in nominal}
+        borrowing = {name: float(max(amount, 0)) for name, amount in limits.items() if name not in nominal}
         put_row(self.borrowing_limits, node, borrowing, names, inf)
         self.oversell[node] = demand.oversell
 

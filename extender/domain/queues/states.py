@@ -87,10 +87,11 @@ def state_of(wish: QueueState, has_groups: bool, is_closed_above: bool = False) 
 
 
 def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
-    """Return the name of the ancestor that keeps a queue closed; empty if no ancestor does.
+    """Return the name of the ancestor that keeps a queue closed; empty if there is no such ancestor.
 
-    The ancestor is closed itself, and all queues in between have the closed-by-parent annotation. If
-    spec.parent leads back to the queue itself, the queue counts as a queue without ancestors.
+    The spec or status of the ancestor itself says that it is closed, and all queues in between have the
+    closed-by-parent annotation. If spec.parent leads back to the queue itself, the queue counts as a queue
+    without ancestors.
     """
     visited_names: set[str] = set()
     while True:
@@ -114,8 +115,8 @@ def parent_of(name: str, queue: QueueRecord) -> str:
 def annotation_step(queue: QueueRecord, is_below_closed: bool) -> AnnotationStep:
     """Return the step for the closed-by-parent annotation.
 
-    The annotation is removed once it has no effect: on a queue that is to be closed itself, and on a queue
-    below open queues only whose spec.state or status already says that it is open.
+    The annotation is removed once it has no effect. This is the case for a queue that is to be closed by its
+    own spec, and for a queue below open queues whose spec.state or status already says that it is open.
 
     Args:
         queue: The queue.
@@ -213,7 +214,7 @@ def review(command: CommandRecord, queue: QueueRecord | None) -> CommandReview:
     return CommandReview(CommandStep.EXECUTE, state)
 
 
-def lost_target(command: CommandRecord) -> str:
+def lost_target_text(command: CommandRecord) -> str:
     """Return why a Command is refused if its queue does not exist."""
     return f"target: there is no queue {command.queue} with the UID {command.queue_uid!r}"
 

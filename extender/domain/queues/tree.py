@@ -90,10 +90,10 @@ class Queues:
 
     def __init__(self) -> None:
         self.records: dict[str, QueueRecord] = {}  # existing queues by name; `default` may be missing
-        self.version = 0  # number that grows with each change of a queue
+        self.version = 0  # number of changes of queues
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self.name_by_uid: dict[str, str] = {}  # names of queues by UID
-        self.deleted_uids: set[str] = set()  # UIDs of deleted queues that were seen here
+        self.deleted_uids: set[str] = set()  # UIDs of queues that were deleted since the start
         self._faults: dict[str, str] = {}  # cached faults by queue
         self._pools: Pools | None = None
         self._flavors: dict[str, tuple[Flavor, ...]] = {}  # cached flavors by queue
@@ -121,7 +121,10 @@ class Queues:
         return self._with_descendants(name)
 
     def get(self, name: str) -> QueueRecord | None:
-        """Return a queue; None if it does not exist. `default` counts as existing before it is created."""
+        """Return a queue; None if it does not exist.
+
+        `default` counts as existing even before it is created.
+        """
         return self.records.get(name) or (QueueRecord(name) if name == keys.DEFAULT_QUEUE else None)
 
     def is_open(self, name: str) -> bool:
@@ -132,7 +135,7 @@ class Queues:
     def info(
         self,
         name: str,
-        groups: int,
+        group_count: int,
         allocated: Resources,
         requested: Resources,
         by_pool: Mapping[str, Resources] = MappingProxyType({}),
@@ -141,7 +144,7 @@ class Queues:
 
         Args:
             name: The name of the queue, which may not exist.
-            groups: The number of its groups.
+            group_count: The number of its groups.
             allocated: The amounts that these groups hold.
             requested: The amounts that these groups hold or request.
             by_pool: The amounts that these groups hold on the nodes of each pool.
@@ -153,8 +156,8 @@ class Queues:
         return QueueInfo(
             record=record or QueueRecord(name),
             exists=record is not None,
-            state=str(self._state_of(record, groups > 0)) if record else "",
-            group_count=groups,
+            state=str(self._state_of(record, group_count > 0)) if record else "",
+            group_count=group_count,
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
             wish=desired_state(record or QueueRecord(name)),
@@ -169,12 +172,12 @@ class Queues:
     def _protection_of(self, name: str) -> Protection:
         """Return the protection of a queue's pods.
 
-        For each setting of the protection, the value in the queue or in the nearest queue above it applies.
+        Each setting comes from the queue, or else from the nearest queue above it that has the setting.
         """
         if name not in self.records:  # pods may name any queue, so unknown queues are not cached
             return Protection()
         if name not in self._protections:
-            rules, default = [record.preemption for record in self._upwards(name)], Protection()
+            rules, default = [record.preemption for record in self._ancestry(name)], Protection()
             honour = (each.protections for each in rules if each.protections is not None)
             grace_periods = (each.max_grace for each in rules if each.max_grace is not None)
             max_grace = next(grace_periods, default.max_grace)
@@ -189,27 +192,27 @@ class Queues:
         self.shared_flavors.pop(name, None)
         if flavor is not None:
             self.shared_flavors[name] = flavor
-        users = [r for r in self.records.values() if name in {each.resource_flavor for each in r.flavors}]
-        return {queue for record in users for queue in self.put(record)}
+        records = [r for r in self.records.values() if name in {each.resource_flavor for each in r.flavors}]
+        return {queue for record in records for queue in self.put(record)}
 
     @property
     def pools(self) -> Pools:
         """Return the pools of the flavors of all queues: the same object until a queue changes."""
         if self._pools is None:
-            with_flavors = [record for record in self.records.values() if record.flavors]
-            with_flavors.sort(key=lambda record: (record.created_at, record.name))
-            self._pools = Pools.from_queues((record.name, record.flavors) for record in with_flavors)
+            records_with_flavors = [record for record in self.records.values() if record.flavors]
+            records_with_flavors.sort(key=lambda record: (record.created_at, record.name))
+            self._pools = Pools.from_queues((record.name, record.flavors) for record in records_with_flavors)
         return self._pools
 
     def flavors_of(self, name: str) -> tuple[Flavor, ...]:
-        """Return the flavors of a queue, or else those of the nearest queue above it that has flavors.
+        """Return the flavors of a queue, or else the flavors of the nearest queue above it that has flavors.
 
-        A queue without flavors may use only nodes with a flavor of that queue above.
+        A queue without flavors may use only nodes that have one of the returned flavors.
         """
         if name not in self.records:
             return ()
         if name not in self._flavors:
-            self._flavors[name] = next((each.flavors for each in self._upwards(name) if each.flavors), ())
+            self._flavors[name] = next((each.flavors for each in self._ancestry(name) if each.flavors), ())
         return self._flavors[name]
 
     def _pool_fault(self, name: str) -> str:
@@ -217,13 +220,13 @@ class Queues:
 
         The limits of a flavor without a pool would not apply.
         """
-        for record in self._upwards(name):
+        for record in self._ancestry(name):
             node_parts = (flavor.nodes for flavor in record.flavors if not flavor.is_missing)
             if any(nodes not in self.pools.by_nodes for nodes in node_parts):
                 return f"queue {record.name}: queues have more than {MAX_POOLS} different flavors together"
         return ""
 
-    def _upwards(self, name: str) -> Iterator[QueueRecord]:
+    def _ancestry(self, name: str) -> Iterator[QueueRecord]:
         """Yield a queue and the queues above it. A cycle of parents ends at the first repeated queue."""
         visited_names: set[str] = set()
         while name not in visited_names and (record := self.records.get(name)) is not None:
@@ -262,7 +265,7 @@ class Queues:
 
 
 class QueueTree:
-    """Tree of all queues for admission rules.
+    """Tree of all queues, for admission rules.
 
     The usage of a queue is looked up on demand, because few rules need it.
     """
@@ -284,7 +287,7 @@ class QueueTree:
         """Return the state of a queue with its usage; None if the queue does not exist."""
         return self._look_up(name) if name in self.queues else None
 
-    def pods(self, name: str) -> int:
+    def pod_count(self, name: str) -> int:
         """Return the number of pods of a queue that are on nodes or assumed."""
         info = self.info(name)
         return info.allocated.get(PODS, 0) if info else 0
@@ -310,16 +313,16 @@ class QueueTree:
         heights = (self.height(child, seen | {name}) for child in self.children(name))
         return 1 + max(heights, default=0)
 
-    def largest(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
+    def max_capability(self, resource: str, name: str, seen: frozenset[str] = frozenset()) -> tuple[str, int]:
         """Return the largest capability for a resource in a queue and its descendants, as (queue, amount).
 
-        If a queue lists the resource, its amount counts in place of all amounts below it.
+        If a queue lists the resource, the amounts below the queue do not count.
         """
         record = self.queues.get(name)
         amount = (record.capability or {}).get(resource) if record else None
         if amount is not None or name in seen:
             return name, amount or 0
-        amounts = (self.largest(resource, child, seen | {name}) for child in self.children(name))
+        amounts = (self.max_capability(resource, child, seen | {name}) for child in self.children(name))
         return max(amounts, key=lambda found: found[1], default=(name, 0))
 
 
@@ -337,7 +340,7 @@ class AdmittedGroups:
     """Groups by the UID of the queue that accepted them, as recorded on each group.
 
     A queue with groups is protected from deletion. If it is deleted nevertheless, its groups are deleted,
-    too. A group that was created before its queue has no such record, and waits.
+    too. A group that was created before its queue has no such UID, and waits.
     """
 
     def __init__(self) -> None:
@@ -357,7 +360,7 @@ class AdmittedGroups:
         if new_record is not None and new_record.queue_uid:
             self._by_queue_uid[new_record.queue_uid][new_record.key] = new_record
 
-    def any_of(self, queue_uid: str) -> bool:
+    def has_groups_of(self, queue_uid: str) -> bool:
         """Return whether any existing group is recorded as accepted by this queue."""
         return queue_uid in self._by_queue_uid
 

@@ -86,7 +86,7 @@ class Flavors:
         planned_pods = list(pods)
         requests = total_requests(pod.shape for pod, _ in planned_pods) if known_sums is None else known_sums
         by_pool = self._snapshot.in_pools(planned_pods) if pools.all_pools else {}
-        return {**requests, **pools.count(by_pool)} if pools.all_pools else requests
+        return {**requests, **pools.rename(by_pool)} if pools.all_pools else requests
 
     def assignments(self, group: GroupInfo, need: Missing) -> Iterator[FlavorAssignment]:
         """Yield the assignments of flavors with suitable nodes to the roles of missing members.

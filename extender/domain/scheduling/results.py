@@ -12,7 +12,7 @@ from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import Resources, add, add_times, in_flavor, of_flavor, on_all_nodes
 from extender.domain.model.shared_maps import changed_keys, with_changes
-from extender.domain.queues.deserved import summed_up
+from extender.domain.queues.deserved import sum_up
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo
 from extender.domain.scheduling.cycle import NO_GROUP, Cycle, error_decision
@@ -507,7 +507,7 @@ class _FlavorShares:
         for queue, info in self._infos.items():
             for pool, holdings in info.by_pool.items():
                 amounts[queue] |= {in_flavor(resource, pool): amount for resource, amount in holdings.items()}
-        return summed_up(self._shares.tree, amounts)
+        return sum_up(self._shares.tree, amounts)
 
     def shares_of(self, queue: QueueInfo, node: int) -> Mapping[str, FlavorShare]:
         """Return the shares of a queue in its own flavors, and in flavors that it borrows.

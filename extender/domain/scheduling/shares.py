@@ -65,7 +65,7 @@ class ShareState(NamedTuple):
             changed_demands[name], changed_own[name] = _demand(queue, oversell), queue.allocated
             if rows_of_pools is not None:
                 changed_demands[name] = _with_flavors(changed_demands[name], queue, rows_of_pools)
-                changed_own[name] = {**queue.allocated, **snapshot.pools.count(queue.by_pool)}
+                changed_own[name] = {**queue.allocated, **snapshot.pools.rename(queue.by_pool)}
         demands, amounts = with_changes(known_demands, changed_demands), with_changes(known_own, changed_own)
         division = specified_division = Division.divide(
             total, demands, None if before is None else before.specified_division
@@ -539,9 +539,9 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) ->
     for flavor in (flavor for flavor in queue.record.flavors if not flavor.is_missing):
         pool = pool_rows.pools.by_nodes.get(flavor.nodes, Pool("", flavor.nodes))
         for field, amounts in flavor.amounts.items():
-            specified.setdefault(field, {}).update(pool.count(amounts))
+            specified.setdefault(field, {}).update(pool.rename(amounts))
             add(flavor_sums.setdefault(field, {}), amounts)
-    flavor_requests = dict(pool_rows.pools.count(queue.by_pool))
+    flavor_requests = dict(pool_rows.pools.rename(queue.by_pool))
     waiting_requests = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
     add(flavor_requests, pool_rows.max_requests(queue.flavors, waiting_requests))
     deserved = {**flavor_sums.get("deserved", {}), **(demand.deserved or {})}
