@@ -287,7 +287,7 @@ def job_of_kind(evidence: Evidence, kind: OwnerKind, name: str) -> ObservedJob |
     if row is None or obj is None:
         return None
     meta = msgspec.convert(obj["metadata"], Meta)
-    key_functions = (records.podgroup_of, records.group_made_by)
+    key_functions = (records.podgroup_of, records.job_group_key)
     keys = (key_of(records.JobKind(*row.key), meta) for key_of in key_functions)
     groups = (evidence.group(key.partition("/")[2]) for key in keys)
     podgroup = next(filter(None, groups), None)

@@ -28,7 +28,7 @@ from extender.domain.explain.forecast import (
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.scheduling.memory import read_facts
 from extender.domain.snapshot.decisions import Decisions, GroupDecision
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
@@ -175,7 +175,7 @@ class Estimates(Poller):
         min_age = _FORECAST_INTERVAL if decisions is not self._basis_decisions else _UNCHANGED_INTERVAL
         with self._lock:
             waits_long = next(iter(self._waits_since.values()), inf) <= now - _MIN_WAIT
-        if not waits_long or now < self._began_at + min_age or carried_facts_of(decisions) is None:
+        if not waits_long or now < self._began_at + min_age or read_facts(decisions) is None:
             return False
         cycles = MAX_CYCLES if not self._cycle_seconds else int(_MAX_WORK / FUTURES / self._cycle_seconds)
         self._basis_decisions, self._began_at = decisions, now
@@ -184,7 +184,7 @@ class Estimates(Poller):
 
     def _publish(self, expected_starts: ExpectedStarts) -> None:
         """Publish the expected starts of pending groups that differ much from the published estimates."""
-        facts = carried_facts_of(self._basis_decisions) if self._basis_decisions is not None else None
+        facts = read_facts(self._basis_decisions) if self._basis_decisions is not None else None
         if facts is None:
             return
         decided, epoch, changed_keys = self._ledger.decisions.groups, facts.snapshot.epoch, list[GroupKey]()

@@ -27,11 +27,11 @@ from extender.api.objects.base import Reference
 from extender.controllers.cycle import ChangedGroups, FaultGuard
 from extender.controllers.objects import group_reference, job_reference, pod_reference, timestamp
 from extender.controllers.work_queue import WorkQueue
-from extender.domain.explain.explain import WhyGroup, explain_group, work_of
+from extender.domain.explain.explain import WhyGroup, cycle_work, explain_group
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.reasons import Reason, Verdict
 from extender.domain.model.records import GroupKey
-from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.scheduling.memory import read_facts
 from extender.domain.snapshot import decisions as transitions
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, Transition, message_of
 from extender.kube.calls import ApiClient
@@ -164,7 +164,7 @@ class StartChanges:
     """Explanations of why each pending group waits, with the smallest change that would start the group.
 
     An explanation is computed once, and only for a group with a write due. `work` limits the computation, in
-    the unit of `work_of`: on large clusters, only /debug/why computes explanations.
+    the unit of `cycle_work`: on large clusters, only /debug/why computes explanations.
     """
 
     def __init__(self, work: int = _MAX_WORK) -> None:
@@ -182,7 +182,7 @@ class StartChanges:
         is_new = basis != _basis_of(decision) or (why is not None and _is_blocker_gone(decisions, why))
         is_due = decision.verdict is Verdict.WAITING and is_new
         is_due &= decision.reason is not Reason.WINDOW_FULL  # such a group starts soon without any change
-        return is_due and 0 < work_of(decisions) <= self._work // 2
+        return is_due and 0 < cycle_work(decisions) <= self._work // 2
 
     def compute(self, decisions: Decisions, decision: GroupDecision) -> WhyGroup | None:
         """Return the explanation of a waiting group; compute it if necessary.
@@ -202,7 +202,7 @@ class StartChanges:
 
 def _is_blocker_gone(decisions: Decisions, why: WhyGroup) -> bool:
     """Return whether a group or pod that had to end before the start is gone, for example a replaced pod."""
-    facts = carried_facts_of(decisions)
+    facts = read_facts(decisions)
     if why.change is None or facts is None:
         return False
     gone_names = set(why.change.ends) - facts.snapshot.groups.keys()

@@ -17,7 +17,7 @@ from extender.domain.explain.history import AnyRecord, Evicted, Period, Report, 
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.records import Uid
-from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.scheduling.memory import read_facts
 from extender.domain.snapshot.decisions import Decisions
 from extender.kube.writers import Poller
 from extender.telemetry import metrics
@@ -97,7 +97,7 @@ class History:
             if self._unfinished is not None:
                 self._recorder = Recorder(*self._unfinished, self._is_leaving, self._guard.run)
                 self._unfinished = None
-            if self._recorder is not None and (facts := carried_facts_of(decisions)) is not None:
+            if self._recorder is not None and (facts := read_facts(decisions)) is not None:
                 self._last_at = self._clock()
                 self._first_at = self._first_at or self._last_at
                 self._store(self._recorder.observe(decisions, facts.snapshot))

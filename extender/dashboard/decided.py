@@ -42,7 +42,7 @@ from extender.domain.model.shapes import CORDON_TAINT
 from extender.domain.queues.flavors import Pools
 from extender.domain.queues.records import QueueRecord
 from extender.domain.queues.tree import QueueInfo, in_tree_order
-from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.scheduling.memory import read_facts
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, QueueDecision, message_of
 from extender.domain.snapshot.group_info import GroupInfo, Reservation
 from extender.domain.snapshot.nodes import AmountRows, NodeRecord, NodeTable, column_sums
@@ -108,7 +108,7 @@ class DecidedOverviews:
 
         `log` has the latest changes, newest first.
         """
-        facts = carried_facts_of(decisions)
+        facts = read_facts(decisions)
         if facts is None:
             return self._last
         snapshot = facts.snapshot
@@ -192,7 +192,7 @@ class DecidedOverviews:
 
         `log` has the latest decisions on the group, newest first.
         """
-        facts, decision = carried_facts_of(decisions), decisions.groups.get(key)
+        facts, decision = read_facts(decisions), decisions.groups.get(key)
         info = facts.snapshot.groups.get(key) if facts else None
         if facts is None or decision is None or info is None:
             return None
@@ -279,7 +279,7 @@ class DecidedSource:
             The seconds until the next sample; None for the default.
         """
         decisions = self._decisions()
-        facts = carried_facts_of(decisions)
+        facts = read_facts(decisions)
         if not decisions.queues or facts is None:
             return 1.0  # before the first decisions
         self.shares.record({name: round(queue.share, 3) for name, queue in decisions.queues.items()}, now)

@@ -25,7 +25,7 @@ from extender.dashboard.token_login import TokenLogin
 from extender.dashboard.what_if_page import WhatIfBase, WhatIfTrials
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.model.resources import in_units
-from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.scheduling.memory import read_facts
 from extender.host.certificate_files import CertificateFiles
 from extender.kube.access import AccessApi
 from extender.kube.connection import Connection
@@ -80,7 +80,7 @@ def what_if_source(ledger: Ledger) -> WhatIfTrials:
     """Return trials of what-ifs on the snapshot of the latest decisions."""
 
     def newest_base() -> WhatIfBase | None:
-        memory = carried_facts_of(ledger.decisions)
+        memory = read_facts(ledger.decisions)
         return WhatIfBase(memory.snapshot) if memory else None
 
     return WhatIfTrials(newest_base)

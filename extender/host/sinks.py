@@ -20,7 +20,7 @@ from extender.domain.ledger.devices import DeviceInventory
 from extender.domain.ledger.ledger import Ledger
 from extender.domain.ledger.topologies import TopologySource
 from extender.domain.model.records import GroupKey, Origin, Uid, group_of_owner
-from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, group_made_by, podgroup_of
+from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRuntime, job_group_key, podgroup_of
 from extender.host.controllers import Controllers
 from extender.kube.reflector import Removed, Sink
 
@@ -169,7 +169,7 @@ class Sinks:
 
     def _drop_controller(self, kind: JobKind, removed: Removed) -> None:
         meta = Meta(name=removed.name, namespace=removed.namespace, uid=removed.uid)
-        self._intake.drop_owner(group_made_by(kind, meta))
+        self._intake.drop_owner(job_group_key(kind, meta))
 
     def _notify(self, keys: Collection[GroupKey]) -> None:
         """Tell the controller of PodGroups which groups may have changed."""

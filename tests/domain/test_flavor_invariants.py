@@ -145,7 +145,7 @@ def test_usage_of_flavors_equals_a_recount(world: World) -> None:
     shown = {
         (name, each, resource): amount
         for name, queue_view in snapshot.queues.items()
-        for each, amounts in queue_view.by_pool.items()
+        for each, amounts in queue_view.amounts_by_pool.items()
         for resource, amount in amounts.items()
     }
     assert shown == dict(held)

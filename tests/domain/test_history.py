@@ -23,7 +23,7 @@ from extender.domain.explain.history import (
 )
 from extender.domain.explain.recorder import QueueHours, Recorder
 from extender.domain.model.records import GroupKey, Uid
-from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.scheduling.memory import read_facts
 from extender.domain.snapshot.group_info import GroupInfo
 from tests.domain.builders import node, pod, queue
 from tests.domain.world import EPOCH, World, gang, key, names, timestamp
@@ -69,7 +69,7 @@ class RecordedWorld:
         return record is None or record.deleting
 
     def look(self) -> "RecordedWorld":
-        notes = carried_facts_of(self.world.settle().decisions)
+        notes = read_facts(self.world.settle().decisions)
         assert notes is not None
         self.written = dict(self.records), self.now
         self.keep(self.recorder.observe(self.world.decisions, notes.snapshot))
@@ -163,7 +163,7 @@ def test_a_group_that_goes_while_it_waits_has_not_started() -> None:
 
 def test_a_group_that_cannot_be_read_stops_no_other() -> None:
     recorded = RecordedWorld(World(node("a"), gang("bad", 1), gang("good", 1)))
-    notes = carried_facts_of(recorded.world.settle().decisions)
+    notes = read_facts(recorded.world.settle().decisions)
     assert notes is not None
     bad = replace(notes.snapshot.groups[key("bad")], spec=None)
     snapshot = replace(notes.snapshot, groups={**notes.snapshot.groups, key("bad"): bad})
@@ -392,7 +392,7 @@ def test_records_lost_in_a_crash_are_restored_from_objects_once(course: list[tup
 
 
 def groups(world: World) -> Mapping[GroupKey, GroupInfo]:
-    notes = carried_facts_of(world.settle().decisions)
+    notes = read_facts(world.settle().decisions)
     assert notes is not None
     return notes.snapshot.groups
 

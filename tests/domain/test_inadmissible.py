@@ -20,7 +20,7 @@ from extender.domain.scheduling import inadmissible
 from extender.domain.scheduling.cycle import Cycle
 from extender.domain.scheduling.decide import decide
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
-from extender.domain.scheduling.memory import Evaluation, carried_facts_of
+from extender.domain.scheduling.memory import Evaluation, read_facts
 from extender.domain.snapshot.snapshot import Limits
 from tests.domain.builders import flavor, foreign_pod, group, node, on_flavor, pod, preemption, queue
 from tests.domain.inadmissible_world import crowd, divided_cluster, full_cluster
@@ -32,7 +32,7 @@ Event = Callable[[World], object]
 
 def evaluated(world: World) -> set[GroupKey]:
     """Return the groups that this cycle evaluates."""
-    notes = carried_facts_of(world.decide())
+    notes = read_facts(world.decide())
     assert notes is not None
     return set(notes.evaluated.cycle.decisions)
 
@@ -176,7 +176,7 @@ def test_totals_of_shapes_that_are_gone_are_forgotten() -> None:
     for number in range(150):
         world.add(gang("new", 1, cpu=f"{5000 + number}m")).settle().settle()
         world.delete("new-0").ledger.intake.drop_group(key("new"))
-    notes = carried_facts_of(world.settle().decisions)
+    notes = read_facts(world.settle().decisions)
     assert notes is not None
     assert notes.memory.totals is not None
     assert len(notes.memory.totals.pods) < 100
@@ -403,7 +403,7 @@ def test_a_start_evaluates_one_group_of_each_equivalence_class() -> None:
     world = short().add([gang(f"more{n}", 2, queue="q", cpu="2", created=timestamp(1000)) for n in range(50)])
     small: dict[str, Any] = {"queue": "q", "cpu": "0.2", "priority": 9}
     world.settle().add(gang("first", 1, **small)).settle().add(gang("second", 1, **small))
-    notes = carried_facts_of(world.decide())
+    notes = read_facts(world.decide())
     assert notes is not None
     assert set(notes.evaluated.cycle.decisions) == {key("first"), key("second"), key("a")}
 

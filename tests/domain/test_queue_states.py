@@ -12,7 +12,7 @@ from extender.domain.queues.states import (
     AnnotationStep,
     QueueAction,
     annotation_step,
-    closed_above,
+    closing_ancestor,
     desired_state,
     read_state,
     state_of,
@@ -221,7 +221,7 @@ def test_records_and_states_settle(records: dict[str, QueueRecord]) -> None:
 
 
 def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
-    now, below = records[name], bool(closed_above(name, records))
+    now, below = records[name], bool(closing_ancestor(name, records))
     match annotation_step(now, below):
         case AnnotationStep.KEEP:
             return replace(

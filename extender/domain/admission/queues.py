@@ -92,7 +92,7 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text += f"the capability of queue {owner!r} above it"
                 yield Fault(Code.CAPABILITY_ABOVE_ANCESTOR, f"spec.capability[{resource}]", text)
         siblings = [_recorded_amounts(tree.queues[item]) for item in tree.children(parent) if item != name]
-        for code, field, sums, top in _sums_above([own, *siblings], _recorded_amounts(tree.queues[parent])):
+        for code, field, sums, top in _excess_sums([own, *siblings], _recorded_amounts(tree.queues[parent])):
             text = f"the sum with its siblings is {sums}: must be at most {top}, "
             yield Fault(code, field, f"{text}that of their parent {parent!r}")
     for resource, amount in own.capability.items():
@@ -103,12 +103,12 @@ def _hierarchy_faults(own: _Amounts, name: str, parent: str, tree: QueueTree) ->
                 text += f"the capability of queue {owner!r} below it"
                 yield Fault(Code.CAPABILITY_BELOW_DESCENDANT, f"spec.capability[{resource}]", text)
     children = [_recorded_amounts(tree.queues[child]) for child in tree.children(name)]
-    for code, field, sums, top in _sums_above(children, own):
+    for code, field, sums, top in _excess_sums(children, own):
         text = f"invalid value {top}: must be at least {sums}, the sum of the queues directly below it"
         yield Fault(code, field, text)
 
 
-def _sums_above(children: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
+def _excess_sums(children: list[_Amounts], parent: _Amounts) -> Iterator[tuple[Code, str, str, str]]:
     """Yield each sum of the children's guarantees or deserved amounts that exceeds the amount of the parent.
 
     Each item has the fault code, the field, the sum and the parent's amount.

@@ -27,7 +27,7 @@ from extender.domain.model.resources import Resources
 from extender.domain.model.selectors import LabelPairs, NodePart
 from extender.domain.model.shapes import Constraints, Shape, Term, TermIndex
 from extender.domain.scheduling.decide import decide
-from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.scheduling.memory import read_facts
 from extender.domain.snapshot.decisions import Decisions, GroupDecision, verdict_of
 from extender.domain.snapshot.group_info import GroupInfo
 from extender.domain.snapshot.nodes import AmountRows, Levels, NodeRecord, NodeTable, Topologies
@@ -309,7 +309,7 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
     A dump of 40,000 pods takes two seconds. It needs no lock, since decisions never change. `versions` has
     the versions of `muster` and `python`.
     """
-    if (carried_facts := carried_facts_of(decisions)) is None:
+    if (carried_facts := read_facts(decisions)) is None:
         return None
     forms, snapshot = Forms(), carried_facts.snapshot
     dump_file = DumpFile(

@@ -15,7 +15,7 @@ from extender.domain.model.reasons import CAPACITY_REASONS, NOT_RECLAIMED_TEXT, 
 from extender.domain.model.records import GroupKey
 from extender.domain.placement.eviction_units import Disruptions
 from extender.domain.scheduling.cycle import Cycle
-from extender.domain.scheduling.memory import carried_facts_of
+from extender.domain.scheduling.memory import read_facts
 from extender.domain.snapshot.decisions import Decisions, message_of
 from extender.domain.snapshot.snapshot import Snapshot
 from extender.domain.snapshot.wholeness import ready_since
@@ -54,12 +54,12 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
         return "; ".join(filter(None, (self.reserved, self.change.sentence if self.change else "")))
 
 
-def work_of(decisions: Decisions) -> int:
+def cycle_work(decisions: Decisions) -> int:
     """Return the work of one cycle that evaluates all groups.
 
     The work is the number of groups and nodes, plus the looks for affinity terms in the last cycle.
     """
-    if (facts := carried_facts_of(decisions)) is None:
+    if (facts := read_facts(decisions)) is None:
         return 0
     snapshot, looks = facts.snapshot, facts.evaluated.cycle.spent_effort
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS_PER_NODE)
@@ -68,9 +68,9 @@ def work_of(decisions: Decisions) -> int:
 def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) -> WhyGroup | None:
     """Return the explanation of a group. None means that there is no decision on the group.
 
-    `work` is the limit of the work of all trial cycles together, as `work_of` counts work.
+    `work` is the limit of the work of all trial cycles together, as `cycle_work` counts work.
     """
-    decision, facts = decisions.groups.get(key), carried_facts_of(decisions)
+    decision, facts = decisions.groups.get(key), read_facts(decisions)
     if decision is None:
         return None
     queue = decisions.queues.get(decision.queue)
@@ -88,7 +88,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) ->
     group = facts.snapshot.groups.get(key) if facts is not None else None
     if facts is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
         return explanation
-    case = WaitingCase(facts.snapshot, decisions, group, work // work_of(decisions))
+    case = WaitingCase(facts.snapshot, decisions, group, work // cycle_work(decisions))
     holders = case.holders(reason)
     change, why_not = None, ""
     with suppress(Exception):  # after an error, the explanation has fewer parts

@@ -31,7 +31,7 @@ from extender.domain.model.records import GroupKey
 from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shapes
 from extender.domain.placement.departures import RunEnd, expected_end
-from extender.domain.scheduling.memory import CarriedFacts, carried_facts_of
+from extender.domain.scheduling.memory import CarriedFacts, read_facts
 from extender.domain.snapshot.decisions import Decisions
 from extender.domain.snapshot.group_info import GroupInfo, kind_of
 from extender.domain.snapshot.snapshot import Snapshot
@@ -77,7 +77,7 @@ def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None,
 
     `cycles` limits the number of cycles in each simulated course of events.
     """
-    facts = carried_facts_of(decisions)
+    facts = read_facts(decisions)
     waiting_keys = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]
     if facts is None or not waiting_keys:
         return {}
@@ -263,7 +263,7 @@ class RunLaws:
 
         def end_of(group: GroupInfo, since: float, now: float) -> RunEnd:
             """Return the end of a run in future `number`, at the quantile of the group there."""
-            law = self.law_of(group)
+            law = self.run_law(group)
             if law is None:
                 return RunEnd(inf, is_known=False)
             end = law.end(_quantile_of(group.key, number), min(since, now), now)
@@ -273,7 +273,7 @@ class RunLaws:
 
         return end_of
 
-    def law_of(self, group: GroupInfo) -> RunLaw | None:
+    def run_law(self, group: GroupInfo) -> RunLaw | None:
         """Return the law of a group; None if it is unknown."""
         if group.key not in self._laws:
             self._laws[group.key] = self._make_law(group)

@@ -66,11 +66,12 @@ def _updated_queue(snapshot: Snapshot, queue: QueueInfo, group: GroupInfo, times
     allocated, requested = dict(queue.allocated), dict(queue.requested)
     for sums, amounts in ((allocated, group.allocated), (requested, group.allocated), (requested, request)):
         add_times(sums, {name: n for name, n in amounts.items() if name in snapshot.dimensions}, times)
-    by_pool = {pool: dict(amounts) for pool, amounts in queue.by_pool.items()}
-    for pool, amounts in group.by_pool.items():
-        add_times(by_pool.setdefault(pool, {}), amounts, times)
-    groups = max(queue.group_count + times * group.is_in_queue, 0)
-    return replace(queue, group_count=groups, allocated=allocated, requested=requested, by_pool=by_pool)
+    amounts_by_pool = {pool: dict(amounts) for pool, amounts in queue.amounts_by_pool.items()}
+    for pool, amounts in group.amounts_by_pool.items():
+        add_times(amounts_by_pool.setdefault(pool, {}), amounts, times)
+    group_count = max(queue.group_count + times * group.is_in_queue, 0)
+    new_queue = replace(queue, group_count=group_count, amounts_by_pool=amounts_by_pool)
+    return replace(new_queue, allocated=allocated, requested=requested)
 
 
 def snapshot_without(snapshot: Snapshot, ended_groups: Set[GroupKey], removed_pods: Set[Uid]) -> Snapshot:
@@ -99,7 +100,7 @@ def _without_members(
         placed_pods=tuple(pod for pod in group.placed_pods if pod.uid not in uids),
         departing_pods=tuple(pod for pod in group.departing_pods if pod.uid not in uids),
         allocated=_minus(group.allocated, [pod.shape.requests for pod, _ in members]),
-        by_pool=_minus_by_pool(group.by_pool, snapshot.in_pools(members)),
+        amounts_by_pool=_minus_by_pool(group.amounts_by_pool, snapshot.in_pools(members)),
     )
 
 

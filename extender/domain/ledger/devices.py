@@ -216,7 +216,7 @@ class DeviceInventory:
         """Record the allocation of a ResourceClaim and, unless a pod owns the claim, its requests."""
         with self._lock:
             meta = claim.metadata
-            self._set_claimed(meta.uid, dict(_allocated_by(claim)))
+            self._set_claimed(meta.uid, dict(_allocated_devices(claim)))
             if not any(owner.kind == "Pod" for owner in meta.owner_references or ()):
                 key = ClaimKey(meta.namespace, meta.name, is_template=False)
                 self._set_requests(key, claim.spec, self._state_of(claim))
@@ -516,7 +516,7 @@ def _nodes_of(claim: ResourceClaim) -> tuple[NodeSelectorTerm, ...]:
     return tuple(allocation.node_selector.node_selector_terms)
 
 
-def _allocated_by(claim: ResourceClaim) -> Iterator[tuple[DeviceId, ClassNames]]:
+def _allocated_devices(claim: ResourceClaim) -> Iterator[tuple[DeviceId, ClassNames]]:
     """Yield the devices of a claim, each with the class and selection under which it was requested.
 
     If no pod uses the claim, these names are left out.

@@ -33,7 +33,7 @@ class QueueSums(msgspec.Struct):
     info_count: int = 0  # number of groups that name the queue
     allocated: dict[str, int] = {}  # requests of pods on nodes and assumed pods
     requested: dict[str, int] = {}  # `allocated` plus the requests of waiting entitled groups
-    by_pool: dict[str, dict[str, int]] = {}  # allocated amounts on the nodes of each pool
+    amounts_by_pool: dict[str, dict[str, int]] = {}  # allocated amounts on the nodes of each pool
 
 
 class Usage:
@@ -44,8 +44,8 @@ class Usage:
     """
 
     def __init__(self) -> None:
-        self.by_queue: dict[str, QueueSums] = {}  # sums by queue, which may not exist
-        self.by_local_queue: dict[str, dict[str, int]] = {}  # allocation of the groups, without zeros
+        self.sums_by_queue: dict[str, QueueSums] = {}  # sums by queue, which may not exist
+        self.amounts_by_local_queue: dict[str, dict[str, int]] = {}  # allocation of the groups, without zeros
         self.changed_local_queues: set[str] = set()  # LocalQueues whose sums have changed
         self.changed_queues: set[str] = set()  # queues whose sums have changed
         self._offered_names: frozenset[str] = frozenset()
@@ -55,8 +55,8 @@ class Usage:
         names = frozenset(filter(counts_in_queues, offered))
         if names == self._offered_names:
             return
-        self.changed_queues.update(self.by_queue)
-        self._offered_names, self.by_queue, self.by_local_queue = names, {}, {}
+        self.changed_queues.update(self.sums_by_queue)
+        self._offered_names, self.sums_by_queue, self.amounts_by_local_queue = names, {}, {}
         for info in infos.values():
             self.add(info, sign=1)
 
@@ -75,7 +75,7 @@ class Usage:
     def add(self, info: GroupInfo, sign: int) -> None:
         """Add a group to the sums (`sign` is 1), or remove the group (-1)."""
         self.changed_queues.add(info.queue)
-        sums = self.by_queue.setdefault(info.queue, QueueSums())
+        sums = self.sums_by_queue.setdefault(info.queue, QueueSums())
         allocated = self._offered_part(info.allocated)
         add_times(sums.allocated, allocated, sign)
         add_times(sums.requested, allocated, sign)
@@ -83,17 +83,17 @@ class Usage:
         if info.local_queue is not None:
             key = info.local_queue.key
             self.changed_local_queues.add(key)
-            add_times(self.by_local_queue.setdefault(key, {}), allocated, sign)
-            if not self.by_local_queue[key]:
-                del self.by_local_queue[key]
-        for pool, amounts in info.by_pool.items():
-            add_times(sums.by_pool.setdefault(pool, {}), self._offered_part(amounts), sign)
-            if not sums.by_pool[pool]:
-                del sums.by_pool[pool]
+            add_times(self.amounts_by_local_queue.setdefault(key, {}), allocated, sign)
+            if not self.amounts_by_local_queue[key]:
+                del self.amounts_by_local_queue[key]
+        for pool, amounts in info.amounts_by_pool.items():
+            add_times(sums.amounts_by_pool.setdefault(pool, {}), self._offered_part(amounts), sign)
+            if not sums.amounts_by_pool[pool]:
+                del sums.amounts_by_pool[pool]
         sums.group_count += sign if info.is_in_queue else 0
         sums.info_count += sign
         if not sums.info_count:
-            del self.by_queue[info.queue]
+            del self.sums_by_queue[info.queue]
 
     def _offered_part(self, amounts: Resources) -> Resources:
         """Return the amounts of resources that some node offers."""
@@ -102,7 +102,7 @@ class Usage:
 
 def _summed_facts(info: GroupInfo) -> tuple[object, ...]:
     """Return the facts in an info on which the sums depend."""
-    amounts = (info.allocated, info.missing_request, info.by_pool)
+    amounts = (info.allocated, info.missing_request, info.amounts_by_pool)
     return (info.queue, info.local_queue and info.local_queue.key, info.is_in_queue, *amounts)
 
 
@@ -153,7 +153,7 @@ class GroupInfos:
     def _refresh_queues(self) -> None:
         """Make new infos of the queues whose sums have changed: usually few of a thousand queues."""
         changed_names, self.usage.changed_queues = self.usage.changed_queues, set()
-        name_sets = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.by_queue
+        name_sets = {keys.DEFAULT_QUEUE}, self._registry.queues.records, self.usage.sums_by_queue
         old_infos = self._queues if self._registry.queues.version == self._queues_version else {}
         self._queues_version = self._registry.queues.version
         changes = {
@@ -170,10 +170,10 @@ class GroupInfos:
 
     def queue_info(self, name: str) -> QueueInfo:
         """Return the current info of a queue."""
-        sums = self.usage.by_queue.get(name) or QueueSums()
-        by_pool = {pool: dict(amounts) for pool, amounts in sums.by_pool.items()}
+        sums = self.usage.sums_by_queue.get(name) or QueueSums()
+        amounts_by_pool = {pool: dict(amounts) for pool, amounts in sums.amounts_by_pool.items()}
         return self._registry.queues.info(
-            name, sums.group_count, dict(sums.allocated), dict(sums.requested), by_pool
+            name, sums.group_count, dict(sums.allocated), dict(sums.requested), amounts_by_pool
         )
 
     def _updated_info(self, group: Group, old_info: GroupInfo) -> GroupInfo | None:
@@ -199,7 +199,7 @@ class GroupInfos:
             attempts=dict(group.attempts),
             allocated=total_requests(members.holding_shapes),
             pending_requests=members.pending_requests,
-            by_pool=self._by_pool(group),
+            amounts_by_pool=self._amounts_by_pool(group),
         )
 
     def _members(self, group: Group) -> Members:
@@ -253,7 +253,7 @@ class GroupInfos:
             is_whole_as_before=run_needs is not None and is_whole_with(run_needs, on_nodes, on_nodes.total()),
             allocated=total_requests(members.holding_shapes),
             pending_requests=members.pending_requests,
-            by_pool=self._by_pool(group),
+            amounts_by_pool=self._amounts_by_pool(group),
             claim_fault=members.claim_fault,
             checkpoint=reduce(Checkpoint.with_other, self._checkpoints(group, members)),
         )
@@ -344,7 +344,7 @@ class GroupInfos:
             return name_of(OwnerReference(*job.kind, job.name).display_name)
         return f"pod/{group.plain_pod.name}" if group.plain_pod is not None else ""
 
-    def _by_pool(self, group: Group) -> dict[str, Resources]:
+    def _amounts_by_pool(self, group: Group) -> dict[str, Resources]:
         """Return the amounts that the group's members hold on the nodes of each pool."""
         claims = filter(None, map(self._claims.get, group.pods)) if self.pools.all_pools else ()
         fixed_claims = (claim for claim in claims if claim.is_fixed and claim.pod.uid not in self._stuck_uids)

@@ -53,7 +53,7 @@ from extender.domain.snapshot.jobs import (
     JobKind,
     JobRecord,
     JobRules,
-    group_made_by,
+    job_group_key,
     job_record,
     owner_of_pods,
     podgroup_of,
@@ -306,7 +306,7 @@ class Intake:
             gang: The gang that `set_job` has returned for the job; None without a gang.
         """
         record = owner_of_pods(kind, job, self.jobs.table, gang)
-        return self.put_owner(group_made_by(kind, job.metadata), record)
+        return self.put_owner(job_group_key(kind, job.metadata), record)
 
     def put_owner(self, key: GroupKey, record: OwnerRecord) -> Collection[GroupKey]:
         with self._lock:

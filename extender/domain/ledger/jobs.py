@@ -34,7 +34,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def discard_from(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
+def discard_value(sets: defaultdict[K, set[V]], key: K, value: V) -> None:
     """Remove a value from the set of a key in an index. An empty set is removed, too."""
     if key in sets:
         sets[key].discard(value)
@@ -73,7 +73,7 @@ class Jobs:
         """Remove a job. Return whether it existed."""
         record = self._records.pop(key, None)
         if record is not None:
-            discard_from(self._keys_by_namespace, record.namespace, key)
+            discard_value(self._keys_by_namespace, record.namespace, key)
         return record is not None
 
     def groups_in(self, namespace: str) -> Collection[GroupKey]:
@@ -149,7 +149,7 @@ class Runtimes:
 
     def _remove_job(self, key: GroupKey) -> None:
         if key in self._runtime_names:
-            discard_from(self._jobs_naming, self._runtime_names.pop(key), key)
+            discard_value(self._jobs_naming, self._runtime_names.pop(key), key)
             del self._jobs[key]
 
     def _jobs_of(self, name: RuntimeName) -> Collection[GroupKey]:
@@ -218,7 +218,7 @@ class Ancestors:
         if owner_keys == self._owners_by_group.get(group, []):
             return
         for key in self._owners_by_group.pop(group, ()):
-            discard_from(self._groups_by_owner, key, group)
+            discard_value(self._groups_by_owner, key, group)
         if owner_keys:
             self._owners_by_group[group] = owner_keys
             for key in owner_keys:

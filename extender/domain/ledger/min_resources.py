@@ -66,7 +66,7 @@ class MinResources:
         self._hand_over(group)
         members = self._members(group)
         is_alive = any(pod.phase != "Succeeded" for pod in members)
-        used_amounts = self._amounts_used_by(members, group.needs.min_member)
+        used_amounts = self._used_amounts(members, group.needs.min_member)
         offered = self._core.claims.capacity.columns.names  # Volcano also writes names of quotas
         minimum = {name: n for name, n in minimum.items() if is_alive and name in offered and name != PODS}
         minimum = {} if self._has_used(group.key, members, minimum) else minimum
@@ -109,7 +109,7 @@ class MinResources:
         claim_count = sum(pod.is_placed or self._core.claims.get(pod.uid) is not None for pod in members)
         return members[: max(claim_count, group.needs.min_member)] if self._is_under_way(members) else members
 
-    def _amounts_used_by(self, members: Sequence[PodRecord], needed_count: int) -> Resources:
+    def _used_amounts(self, members: Sequence[PodRecord], needed_count: int) -> Resources:
         """Return the amounts that members use.
 
         Before any member has a node, the result is the least that any `needed_count` of the members request.

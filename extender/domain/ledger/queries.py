@@ -246,7 +246,7 @@ class QueueQueries:
     def local_queue_allocation(self, key: str) -> Resources:
         """Return the amounts that the groups of a LocalQueue hold."""
         with self._lock:
-            return dict(self._infos.usage.by_local_queue.get(key, {}))
+            return dict(self._infos.usage.amounts_by_local_queue.get(key, {}))
 
     def local_queue_named_by(self, namespace: str, label: LocalQueueLabel | None) -> LocalQueueRecord | None:
         with self._lock:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.api.keys import DEFAULT_QUEUE
 from extender.domain.ledger.groups import Group
-from extender.domain.ledger.jobs import NO_ANCESTOR, Ancestor, discard_from
+from extender.domain.ledger.jobs import NO_ANCESTOR, Ancestor, discard_value
 from extender.domain.model.queue_of_group import LocalQueueLabel, explicit_queue
 from extender.domain.model.records import GroupKey
 from extender.domain.model.selectors import Labels
@@ -48,7 +48,7 @@ class LocalQueues:
         """Record the LocalQueue that a group names; None means that the group names none."""
         old_key, new_key = self._key_by_group.pop(group, ""), f"{namespace}/{label.name}" if label else ""
         if old_key != new_key:
-            discard_from(self._groups_by_key, old_key, group)
+            discard_value(self._groups_by_key, old_key, group)
         if new_key:
             self._key_by_group[group] = new_key
             self._groups_by_key[new_key].add(group)
@@ -73,8 +73,8 @@ class LocalQueues:
         """Forget a LocalQueue. Return whether it was known."""
         record = self.records.pop(key, None)
         if record is not None:
-            discard_from(self._keys_by_queue, record.queue, key)
-            discard_from(self._keys_by_namespace, record.namespace, key)
+            discard_value(self._keys_by_queue, record.queue, key)
+            discard_value(self._keys_by_namespace, record.namespace, key)
             self.changed_keys.add(key)
         return record is not None
 
@@ -136,7 +136,7 @@ class Routes:
         self.local_queues.record_group(group.key, group.namespace, self._effective_names(group).local_queue)
 
     def forget(self, group: Group) -> None:
-        discard_from(self._groups_by_namespace, group.namespace, group.key)
+        discard_value(self._groups_by_namespace, group.namespace, group.key)
         self.local_queues.record_group(group.key, group.namespace, None)
 
     def namespace_queue(self, namespace: str) -> str:
@@ -185,7 +185,7 @@ class Routes:
 
     def names_queue(self, group: Group) -> bool:
         """Return whether a group itself names a queue or a LocalQueue, whatever its owners name."""
-        names = _names_of(group)
+        names = _own_names(group)
         return bool(names.queue or names.local_queue)
 
     def _effective_names(self, group: Group) -> Ancestor:
@@ -193,10 +193,10 @@ class Routes:
 
         If the group itself names none, the names of its nearest owner that names one count.
         """
-        return _names_of(group) if self.names_queue(group) else self.nearest_owner_of(group)
+        return _own_names(group) if self.names_queue(group) else self.nearest_owner_of(group)
 
 
-def _names_of(group: Group) -> Ancestor:
+def _own_names(group: Group) -> Ancestor:
     """Return the queue and LocalQueue that a group names itself: by its PodGroup, its job, or its pods."""
     if (record := group.last_record) is not None:
         return Ancestor(queue=explicit_queue(record.queue), local_queue=record.local_queue)

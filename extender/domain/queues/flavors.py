@@ -209,9 +209,9 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
                 shapes.setdefault(pool.name, Counter())[shape] += 1
         return {name: requests_of(pool_shapes) for name, pool_shapes in shapes.items()}
 
-    def rename(self, by_pool: Mapping[str, Resources]) -> Resources:
+    def rename(self, amounts_by_pool: Mapping[str, Resources]) -> Resources:
         """Return amounts by pool, under the names by which the tree divides them."""
-        pairs = ((self.by_name[name], amounts) for name, amounts in by_pool.items() if name in self.by_name)
+        pairs = ((self.by_name[name], held) for name, held in amounts_by_pool.items() if name in self.by_name)
         return {name: n for pool, amounts in pairs for name, n in pool.rename(amounts).items()}
 
 

@@ -194,7 +194,7 @@ def limits_of(demand: QueueDemand) -> Mapping[str, float]:
     return limits
 
 
-def reserved_for(demand: QueueDemand) -> Mapping[str, float]:
+def reserved_amounts(demand: QueueDemand) -> Mapping[str, float]:
     """Return the amounts that no other queue may hold.
 
     These are the guarantee, and the part of the deserved amounts that may not be lent.
@@ -254,7 +254,7 @@ class Specified(msgspec.Struct, eq=False):
         self.has_groups[leaf] = demand.has_groups
         self.weights[node] = demand.weight
         put_row(self.limits, node, limits_of(demand), names, inf)
-        put_row(self.reserved, node, reserved_for(demand), names)
+        put_row(self.reserved, node, reserved_amounts(demand), names)
         nominal = {name: float(max(amount, 0)) for name, amount in (demand.deserved or {}).items()}
         put_row(self.nominal, node, nominal, names)
         limits = demand.borrowing_limit or {}

@@ -86,7 +86,7 @@ def state_of(wish: QueueState, has_groups: bool, is_closed_above: bool = False) 
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
-def closed_above(name: str, queues: Mapping[str, QueueRecord]) -> str:
+def closing_ancestor(name: str, queues: Mapping[str, QueueRecord]) -> str:
     """Return the name of the ancestor that keeps a queue closed; empty if there is no such ancestor.
 
     The spec or status of the ancestor itself says that it is closed, and all queues in between have the

@@ -18,7 +18,7 @@ from extender.domain.queues.states import (
     AnnotationStep,
     QueueState,
     annotation_step,
-    closed_above,
+    closing_ancestor,
     desired_state,
     parent_of,
     state_of,
@@ -34,18 +34,18 @@ class QueueInfo(msgspec.Struct, frozen=True, gc=False):
     group_count: int  # number of its groups, in any phase
     allocated: Resources  # requests of its pods on nodes and its assumed pods
     requested: Resources  # `allocated` plus the requests of waiting entitled groups
-    wish: QueueState = QueueState.OPEN  # its state if its ancestors are ignored
+    desired_state: QueueState = QueueState.OPEN  # its state if its ancestors are ignored
     closed_above: str = ""  # the ancestor that keeps the queue closed; empty: no ancestor does
-    mark: AnnotationStep = AnnotationStep.KEEP  # step for the closed-by-parent annotation
+    annotation_step: AnnotationStep = AnnotationStep.KEEP  # step for the closed-by-parent annotation
     fault: str = ""  # fault of its spec or its position in the tree, for users; empty: valid
     protection: Protection = Protection()  # protection of its pods, by this queue or the nearest above
     flavors: tuple[Flavor, ...] = ()  # flavors of this queue, or of the nearest queue above with flavors
-    by_pool: Mapping[str, Resources] = {}  # allocated amounts on the nodes of each pool
+    amounts_by_pool: Mapping[str, Resources] = {}  # allocated amounts on the nodes of each pool
 
     @property
     def queue_to_open(self) -> str:
         """Return the queue that a user has to open so that this queue opens."""
-        is_closed_above = self.closed_above and self.wish is QueueState.OPEN
+        is_closed_above = self.closed_above and self.desired_state is QueueState.OPEN
         return self.closed_above if is_closed_above else self.record.name
 
 
@@ -138,7 +138,7 @@ class Queues:
         group_count: int,
         allocated: Resources,
         requested: Resources,
-        by_pool: Mapping[str, Resources] = MappingProxyType({}),
+        amounts_by_pool: Mapping[str, Resources] = MappingProxyType({}),
     ) -> QueueInfo:
         """Return the state of a queue for the decisions of a cycle.
 
@@ -147,10 +147,10 @@ class Queues:
             group_count: The number of its groups.
             allocated: The amounts that these groups hold.
             requested: The amounts that these groups hold or request.
-            by_pool: The amounts that these groups hold on the nodes of each pool.
+            amounts_by_pool: The amounts that these groups hold on the nodes of each pool.
         """
         record = self.get(name)
-        closed_ancestor = closed_above(name, self.records) if name in self.records else ""
+        ancestor = closing_ancestor(name, self.records) if name in self.records else ""
         if name in self.records and name not in self._faults:  # a fault changes only with the tree
             self._faults[name] = fault_of(name, self.records) or self._pool_fault(name)
         return QueueInfo(
@@ -160,13 +160,13 @@ class Queues:
             group_count=group_count,
             allocated=allocated,
             requested=allocated if record and record.stop_policy else requested,
-            wish=desired_state(record or QueueRecord(name)),
-            closed_above=closed_ancestor,
-            mark=annotation_step(record or QueueRecord(name), bool(closed_ancestor)),
+            desired_state=desired_state(record or QueueRecord(name)),
+            closed_above=ancestor,
+            annotation_step=annotation_step(record or QueueRecord(name), bool(ancestor)),
             fault=self._faults.get(name, ""),
             protection=self._protection_of(name),
             flavors=self.flavors_of(name),
-            by_pool=by_pool,
+            amounts_by_pool=amounts_by_pool,
         )
 
     def _protection_of(self, name: str) -> Protection:
@@ -236,7 +236,7 @@ class Queues:
 
     def _state_of(self, record: QueueRecord, has_groups: bool) -> QueueState:
         """Return the state of a queue, with regard to its ancestors."""
-        is_closed_above = record.closed_by_parent and bool(closed_above(record.name, self.records))
+        is_closed_above = record.closed_by_parent and bool(closing_ancestor(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
 
     def _update_tree(self, old_record: QueueRecord | None, new_record: QueueRecord | None) -> None:

@@ -121,7 +121,7 @@ class Cycle:
         """Return the effort that the evaluations have spent, in looks at a node for a term."""
         return sum(self.efforts.spent_looks.values())
 
-    def decision_on(self, group: GroupKey) -> GroupDecision | None:
+    def current_decision(self, group: GroupKey) -> GroupDecision | None:
         """Return the current decision on a group.
 
         If this cycle does not evaluate the group, return the earlier one.

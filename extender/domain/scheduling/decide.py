@@ -13,7 +13,7 @@ from extender.domain.scheduling.backoff import undo_decision
 from extender.domain.scheduling.cycle import Cycle, Guard
 from extender.domain.scheduling.inadmissible import InadmissibleGroups
 from extender.domain.scheduling.lending import Lending
-from extender.domain.scheduling.memory import Evaluation, carried_facts_of
+from extender.domain.scheduling.memory import Evaluation, read_facts
 from extender.domain.scheduling.obstacles import (
     blocking_decision,
     competing_groups,
@@ -36,7 +36,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
 
     Results of the previous cycle are reused where they are still valid.
     """
-    carried_facts = None if previous is None else carried_facts_of(previous)
+    carried_facts = None if previous is None else read_facts(previous)
     if previous is not None and carried_facts is not None and carried_facts.is_current(snapshot, previous):
         return replace(previous, serial=previous.serial + 1, changed_groups=(), renumbered_groups=())
     inadmissible = InadmissibleGroups(snapshot, previous, carried_facts)

@@ -85,8 +85,8 @@ class Flavors:
             return known_sums
         planned_pods = list(pods)
         requests = total_requests(pod.shape for pod, _ in planned_pods) if known_sums is None else known_sums
-        by_pool = self._snapshot.in_pools(planned_pods) if pools.all_pools else {}
-        return {**requests, **pools.rename(by_pool)} if pools.all_pools else requests
+        amounts_by_pool = self._snapshot.in_pools(planned_pods) if pools.all_pools else {}
+        return {**requests, **pools.rename(amounts_by_pool)} if pools.all_pools else requests
 
     def assignments(self, group: GroupInfo, need: Missing) -> Iterator[FlavorAssignment]:
         """Yield the assignments of flavors with suitable nodes to the roles of missing members.
@@ -344,10 +344,10 @@ def choose_flavors(
 
 def with_flavors(all_flavors: Flavors, group: GroupInfo, need: Missing, names: Mapping[str, str]) -> Missing:
     """Return members that may only use nodes of the flavors that a decision names by role."""
-    by_name = {flavor.name: flavor for flavor in all_flavors.flavors_of(group.queue)}
+    flavor_by_name = {flavor.name: flavor for flavor in all_flavors.flavors_of(group.queue)}
     members: list[PodRecord] = []
     for role, pods in by_role(group, need.members).items():
-        flavor = by_name.get(names.get(role, ""))
+        flavor = flavor_by_name.get(names.get(role, ""))
         members += pods if flavor is None else limit_to_flavor(flavor, pods)
     return Missing(tuple(members), need.absent_text)
 

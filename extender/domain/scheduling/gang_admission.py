@@ -224,7 +224,8 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        own, passable = self._reservations.reserved_for(group), self._reservations.passable_capacities(group)
+        reservations = self._reservations
+        own, passable = reservations.own_capacities(group), reservations.passable_capacities(group)
         signature = None if group.compute(has_spares) else _signature(self._budget.planner, missing(group))
         class_key: tuple[str, ClassKey] | None = None
         if not own and signature is not None and not self._budget.window.has_reserved_places(group):
@@ -240,13 +241,13 @@ class Admission:
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         # Partial starts are trials.
         if decision is not None and is_start and not (own or group.job.min_partial_size):
-            self._reservations.use_reserved(group, decision.plan)
+            reservations.use_reserved(group, decision.plan)
         if decision is not None and decision.reason in RESERVABLE_REASONS and not own:
             if passable:
                 decision = self._evaluate_with(group, passable)
             if decision is not None and decision.reason in RESERVABLE_REASONS:
                 need = self._members_to_start(group)
-                blockers = self._reservations.blockers_text(group, need, decision.reason)
+                blockers = reservations.blockers_text(group, need, decision.reason)
                 decision = waiting_decision(group, Reason.RESERVED, blockers) if blockers else decision
         is_start = decision is not None and decision.verdict is Verdict.STARTING
         if class_key is not None and not is_start:  # each start has its own nodes

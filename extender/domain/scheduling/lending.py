@@ -120,7 +120,7 @@ class Lending:
         self.free_headroom()
         self._reserved_holdings, self._headroom_by_node, self.has_begun = [], {}, False
 
-    def reserved_for(self, group: GroupInfo) -> dict[Uid, str]:
+    def reserved_nodes(self, group: GroupInfo) -> dict[Uid, str]:
         """Return the nodes on which capacity is reserved for members of a group."""
         return next((holding.plan for key, holding in self._reserved_holdings if key == group.key), {})
 

@@ -295,7 +295,7 @@ def _covers_all(base: Totals, classes: EquivalenceClasses) -> bool:
     return all(base.cover(topics) for topics in classes.read.values())
 
 
-def carried_facts_of(previous: Decisions) -> CarriedFacts | None:
+def read_facts(previous: Decisions) -> CarriedFacts | None:
     """Return the facts that the previous decisions carry; None if they are of another kind."""
     return previous.memory if isinstance(previous.memory, CarriedFacts) else None
 

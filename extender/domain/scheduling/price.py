@@ -95,7 +95,7 @@ class Price:
 
     def missed_work(self, group: GroupInfo, need: Missing) -> float:
         """Return the work that a group has missed: the capacity that it lacks, multiplied by its wait."""
-        wait_seconds = self.checked_at - self._cycle.snapshot.instant(self._waits_since(group))
+        wait_seconds = self.checked_at - self._cycle.snapshot.instant(self._wait_start(group))
         return self.part_of_cluster(need.requests) * max(wait_seconds, 0.0)
 
     def why_not_yet(self, group: GroupInfo, need: Missing, picks: Sequence[Pick]) -> str:
@@ -105,12 +105,12 @@ class Price:
         time when the result can change.
         """
         snapshot, rules = self._cycle.snapshot, self._preemption_rules(group)
-        lost_work, end, latest_at = self.loss(picks).work, self._expected_end(picks), self.latest_at(group)
+        lost_work, end, deadline = self.loss(picks).work, self._expected_end(picks), self.deadline(group)
         seconds_left = end - self.checked_at
-        ends_soon = (seconds_left <= rules.after or end <= latest_at) and end <= self._spared_until(group)
-        if lost_work > rules.patience * self.missed_work(group, need) and latest_at > snapshot.now:
-            self._cycle.request_cycle_at(latest_at)
-            begin_text = snapshot.timestamp(latest_at)
+        ends_soon = (seconds_left <= rules.after or end <= deadline) and end <= self._spared_until(group)
+        if lost_work > rules.patience * self.missed_work(group, need) and deadline > snapshot.now:
+            self._cycle.request_cycle_at(deadline)
+            begin_text = snapshot.timestamp(deadline)
             text = "evictions for the group would lose more work than its wait is worth"
             text += f"; at the latest, they begin at {begin_text}" if begin_text else ""
         elif ends_soon and lost_work > rules.patience * self.part_of_cluster(need.requests) * seconds_left:
@@ -136,27 +136,27 @@ class Price:
         lost_work, cluster_part = self.loss(picks).work, self.part_of_cluster(need.requests)
         return min(max(lost_work / cluster_part if cluster_part else 0.0, _MIN_USE), _MAX_USE)
 
-    def latest_at(self, group: GroupInfo) -> float:
+    def deadline(self, group: GroupInfo) -> float:
         """Return the time from which capacity is reclaimed for a group at any price."""
-        rules, begin = self._preemption_rules(group), self._waits_since(group)
+        rules, begin = self._preemption_rules(group), self._wait_start(group)
         return self._cycle.snapshot.instant(begin) + max(rules.at_most, rules.after) if begin else -inf
 
     def _spared_until(self, group: GroupInfo) -> float:
         """Return the time from which victims are evicted even if they are expected to end soon."""
-        return self.latest_at(group) + self._preemption_rules(group).at_most
+        return self.deadline(group) + self._preemption_rules(group).at_most
 
     def _preemption_rules(self, group: GroupInfo) -> PreemptionRules:
         """Return the preemption rules of the group's queue."""
         return self._cycle.snapshot.queues[group.queue].record.preemption
 
-    def _waits_since(self, group: GroupInfo) -> str:
+    def _wait_start(self, group: GroupInfo) -> str:
         """Return since when the wait of a group counts: the earliest time of all groups with equal needs."""
         return ready_since(self._longest_waiting.get(equal_need_key(group), group))
 
     def check_times(self, group: GroupInfo) -> CheckTimes:
         """Return the last and the next time at which the price of evictions for a group is checked."""
-        latest_at, now = self.latest_at(group), self._cycle.snapshot.now
+        deadline, now = self.deadline(group), self._cycle.snapshot.now
         if (last_at := self._spared_until(group)) <= now:
             return CheckTimes(last_at, inf)
-        instants = self.checked_at, self.checked_at + _CHECK_SECONDS, latest_at, last_at
+        instants = self.checked_at, self.checked_at + _CHECK_SECONDS, deadline, last_at
         return CheckTimes(max(at for at in instants if at <= now), min(at for at in instants if at > now))

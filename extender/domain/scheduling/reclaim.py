@@ -332,7 +332,7 @@ class _Searches:
         self._reservations = reservations
         self._candidates = candidates
         self._price = price
-        candidates.latest = price.latest_at
+        candidates.deadline = price.deadline
         self._failed_kinds: set[object] = set()  # kinds of groups without a result
         decisions, reclaims = cycle.decisions, cycle.reclaims.items()
         reserving_reclaims = [
@@ -398,7 +398,7 @@ class _Searches:
             may_cross = EvictionCause.RECLAIM in causes
             if may_cross and not has_own_victims:
                 continue  # its own queue must lose capacity, too, so other queues alone do not help
-            eviction_units = self._candidates.units_for(group, causes)
+            eviction_units = self._candidates.evictable_units(group, causes)
             must_move = EvictionCause.CONSOLIDATE in causes
             has_own_victims = bool(eviction_units) or must_move
             if not (eviction_units or (may_cross and self._is_any_departing)):
@@ -435,7 +435,7 @@ class _Searches:
         for assignment in self._cycle.budget.flavors.assignments(group, need):
             wanted = assignment.members
             planner = self._base_planner.clone()
-            planner.unplace(need.members, self._lending.reserved_for(group))
+            planner.unplace(need.members, self._lending.reserved_nodes(group))
             self._reservations.free_own_capacity(group, planner)
             free_amounts = planner.capacity.sum_for(wanted.shapes)  # fragmented resources are not scarce
             scarce_resources = [name for name, n in wanted.requests.items() if n > free_amounts.get(name, 0)]
@@ -476,7 +476,7 @@ class _Searches:
         self._candidates.promised_pods.update(pod.uid for pod in pods)
         self._candidates.disruptions.count(pods)
         planner.free(pods)
-        planner.unplace(missing(group).members, self._lending.reserved_for(group))
+        planner.unplace(missing(group).members, self._lending.reserved_nodes(group))
         planner.allocate((pod, found.plan[pod.uid]) for pod in missing(group).members)
         if found.homes:  # the replacements of moved pods need capacity, too
             planner.allocate((pod, found.homes[pod.uid]) for pod in pods)
@@ -551,7 +551,7 @@ def _record_refused_eviction(cycle: Cycle, group: GroupInfo) -> None:
 
 def _is_in_vain(cycle: Cycle, taken_record: QueueTaken) -> bool:
     """Return whether a group has ended or waits again without having used its reclaimed capacity."""
-    decision = cycle.decision_on(GroupKey(taken_record.group))
+    decision = cycle.current_decision(GroupKey(taken_record.group))
     waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
     return waits or cycle.find_receiver(taken_record) is None
 

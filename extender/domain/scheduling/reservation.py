@@ -186,7 +186,7 @@ class Reservations:
 
     def free_own_capacity(self, group: GroupInfo, planner: Planner) -> None:
         """Free the group's own reserved capacity in `planner`."""
-        for capacity in self.reserved_for(group):
+        for capacity in self.own_capacities(group):
             freed_amounts = capacity.needs if capacity.reservation.is_promised else capacity.withheld
             planner.allocate_amounts(capacity.rows, freed_amounts, times=-1)
 
@@ -198,7 +198,7 @@ class Reservations:
 
     def free_own_headroom(self, group: GroupInfo) -> None:
         """Free the group's own reserved headroom."""
-        for capacity in self.reserved_for(group):
+        for capacity in self.own_capacities(group):
             headroom = capacity.headroom
             freed_amounts = headroom.amounts if capacity.reservation.is_promised else headroom.reserves
             reserve(self._cycle.budget, freed_amounts, times=-1)
@@ -209,7 +209,7 @@ class Reservations:
         Headroom that is reserved for the group itself counts as free.
         """
         checkpoint = self._cycle.journal.checkpoint()
-        for capacity in self.reserved_for(group):
+        for capacity in self.own_capacities(group):
             reserve(self._cycle.budget, capacity.headroom.reserves, times=-1)
         is_limited = self._cycle.budget.running.excess(group, len(missing(group).members)) is not None
         self._cycle.journal.roll_back(checkpoint)
@@ -233,13 +233,13 @@ class Reservations:
     def has_reservation(self, group: GroupInfo) -> bool:
         return group.key in self._holders
 
-    def reserved_for(self, group: GroupInfo) -> list[ReservedCapacity]:
+    def own_capacities(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the capacity that is reserved for a group itself."""
         return [self._capacities[group.key]] if group.key in self._capacities else []
 
     def is_promised(self, group: GroupInfo) -> bool:
         """Return whether the start of the group is guaranteed, so that no other group may delay it."""
-        return any(capacity.reservation.is_promised for capacity in self.reserved_for(group))
+        return any(capacity.reservation.is_promised for capacity in self.own_capacities(group))
 
     def passable_capacities(self, group: GroupInfo) -> list[ReservedCapacity]:
         """Return the reserved capacity that a group may use, though it is reserved for other groups."""
@@ -256,7 +256,7 @@ class Reservations:
 
     def use_own_capacity(self, group: GroupInfo) -> AbstractContextManager[None]:
         """Make the capacity that is reserved for a group usable for it during the block."""
-        capacities = self.reserved_for(group)
+        capacities = self.own_capacities(group)
         return self.make_usable(capacities) if capacities else nullcontext()
 
     def make_usable(self, capacities: Collection[ReservedCapacity]) -> AbstractContextManager[None]:

@@ -470,10 +470,10 @@ def _queue_decision(
         flavors=flavors.shares_of(queue, node),
         counts=counts,
         uid=record.uid,
-        wish=queue.wish,
+        wish=queue.desired_state,
         deleting=record.deleting,
         closed_above=queue.closed_above,
-        mark=queue.mark,
+        mark=queue.annotation_step,
         fault=queue.fault,
         missing_flavors=tuple(flavor.resource_flavor for flavor in record.flavors if flavor.is_missing),
         reservation=reservation,
@@ -505,7 +505,7 @@ class _FlavorShares:
         """Return the amounts of flavors that each node of the queue tree holds."""
         amounts: dict[str, dict[str, int]] = {queue: {} for queue in self._infos}
         for queue, info in self._infos.items():
-            for pool, holdings in info.by_pool.items():
+            for pool, holdings in info.amounts_by_pool.items():
                 amounts[queue] |= {in_flavor(resource, pool): amount for resource, amount in holdings.items()}
         return sum_up(self._shares.tree, amounts)
 

@@ -65,7 +65,7 @@ class ShareState(NamedTuple):
             changed_demands[name], changed_own[name] = _demand(queue, oversell), queue.allocated
             if rows_of_pools is not None:
                 changed_demands[name] = _with_flavors(changed_demands[name], queue, rows_of_pools)
-                changed_own[name] = {**queue.allocated, **snapshot.pools.rename(queue.by_pool)}
+                changed_own[name] = {**queue.allocated, **snapshot.pools.rename(queue.amounts_by_pool)}
         demands, amounts = with_changes(known_demands, changed_demands), with_changes(known_own, changed_own)
         division = specified_division = Division.divide(
             total, demands, None if before is None else before.specified_division
@@ -313,7 +313,7 @@ class QueueShares:
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
                 available = max(limit - self._counted_amounts(node).get(name, 0), 0.0) + unused_amount
-                if self._has_unused_below(node):
+                if self._has_unused_reserve(node):
                     available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
                 max_times = min(max_times, (available + EPSILON) / amount)
                 unused_amount += self._holdings.unused(node, name)
@@ -379,14 +379,14 @@ class QueueShares:
         """
         limit = {name: self._limit(node, name) for name in requests}
         if excesses := exceeded_dimensions(part, self._counted_amounts(node), limit):
-            reserve_of = self._reserved_below
+            reserve_of = self._unused_reserve
             return [self._excess_message(node, name, part[name], reserve_of(node, name)) for name in excesses]
-        if not self._has_unused_below(node):
+        if not self._has_unused_reserve(node):
             return []
         excesses = exceeded_dimensions(requests, self._holdings.held(node), limit)
         return [self._excess_message(node, name, requests[name]) for name in excesses]
 
-    def _has_unused_below(self, node: int) -> bool:
+    def _has_unused_reserve(self, node: int) -> bool:
         """Return whether unused amounts are reserved below a node. Root (the free capacity) never counts."""
         return node != TOP and self._holdings.held_or_reserved(node) is not self._holdings.held(node)
 
@@ -397,7 +397,7 @@ class QueueShares:
 
     def _limit(self, node: int, name: str) -> float:
         """Return the ceiling of a node for a resource. Guarantees of queues also limit root."""
-        if node == TOP and self._reserved_below(TOP, name):
+        if node == TOP and self._unused_reserve(TOP, name):
             return self._division.total[name]
         # Unlike a queue's own limit, the sum of all nodes is no ceiling: nodes with pods may be gone.
         if node not in self._ceilings:
@@ -409,7 +409,7 @@ class QueueShares:
             }
         return self._ceilings[node][name]
 
-    def _reserved_below(self, node: int, name: str) -> int:
+    def _unused_reserve(self, node: int, name: str) -> int:
         """Return the unused amount that is reserved for queues below a node."""
         return self._holdings.held_or_reserved(node).get(name, 0) - self._holdings.held(node).get(name, 0)
 
@@ -541,7 +541,7 @@ def _with_flavors(demand: QueueDemand, queue: QueueInfo, pool_rows: PoolRows) ->
         for field, amounts in flavor.amounts.items():
             specified.setdefault(field, {}).update(pool.rename(amounts))
             add(flavor_sums.setdefault(field, {}), amounts)
-    flavor_requests = dict(pool_rows.pools.rename(queue.by_pool))
+    flavor_requests = dict(pool_rows.pools.rename(queue.amounts_by_pool))
     waiting_requests = {name: n - queue.allocated.get(name, 0) for name, n in demand.request.items()}
     add(flavor_requests, pool_rows.max_requests(queue.flavors, waiting_requests))
     deserved = {**flavor_sums.get("deserved", {}), **(demand.deserved or {})}

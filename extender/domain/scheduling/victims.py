@@ -44,7 +44,7 @@ def gang_eviction(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     if not has_run(group):
         return None
     if group.key in cycle.draining_groups:
-        text = f"all its members are being evicted: {_drained_by(cycle, group)} is drained"
+        text = f"all its members are being evicted: {_draining_queue(cycle, group)} is drained"
         waiting_reason = Reason.QUEUE_STOPPED
     else:
         pods = group.compute(running_members) if cycle.group_by_victim and group.placed_pods else ()
@@ -58,7 +58,7 @@ def gang_eviction(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     return GroupDecision(group.key, group.queue, Verdict.RUNNING, reason, text, stood_whole=was_whole)
 
 
-def _drained_by(cycle: Cycle, group: GroupInfo) -> str:
+def _draining_queue(cycle: Cycle, group: GroupInfo) -> str:
     """Return the queue or LocalQueue that evicts a group, as text for users."""
     local_queue = group.local_queue
     if local_queue is None or group.queue in cycle.budget.rules.drained_queues:
@@ -87,7 +87,7 @@ def drain_queues(cycle: Cycle) -> None:
             if remaining_count <= 0:
                 break
             remaining_count -= len(pods)
-            eviction_text, origin = f"{_drained_by(cycle, group)} is drained", (group.key, group.queue)
+            eviction_text, origin = f"{_draining_queue(cycle, group)} is drained", (group.key, group.queue)
             for pod in pods:
                 victim = ReclaimVictim(pod.uid, pod.namespace, pod.name, *origin, EvictionCause.DRAIN)
                 cycle.evictions[pod.uid] = Eviction(victim, eviction_text)
@@ -191,14 +191,14 @@ class Candidates:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._evictable_by_queue: dict[str, list[GroupInfo]] = {}
+        self._candidates_by_queue: dict[str, list[GroupInfo]] = {}
         self._lowest_priority_by_queue: dict[str, float] = {}
         self._may_exist_by_key: dict[tuple[str, int, tuple[EvictionCause, ...]], bool] = {}
         self._unit_by_pod: dict[Uid, EvictionUnit] = {}
         self.promised_pods: set[Uid] = set()  # pods whose capacity is promised to a group in this cycle
         # Returns the time from which capacity is reclaimed for a group at any price.
-        self.latest: Callable[[GroupInfo], float] = lambda _: -inf
-        self.spared = ""  # a text on victims that the last call of units_for spared
+        self.deadline: Callable[[GroupInfo], float] = lambda _: -inf
+        self.spared = ""  # a text on victims that the last call of evictable_units spared
 
     @cached_property
     def disruptions(self) -> Disruptions:
@@ -231,7 +231,7 @@ class Candidates:
             case EvictionCause.RECLAIM | EvictionCause.BORROW:
                 return len(self._queues_above_share) > (group.queue in self._queues_above_share)
             case EvictionCause.PREEMPT:
-                return rules.within_queue and group.priority > self._lowest_priority_in(group.queue)
+                return rules.within_queue and group.priority > self._lowest_priority(group.queue)
             case EvictionCause.CONSOLIDATE:
                 return rules.may_consolidate and any(map(self._consolidates, self._running_groups))
             case EvictionCause.UNMANAGED:
@@ -240,10 +240,10 @@ class Candidates:
             case _:
                 return False
 
-    def _lowest_priority_in(self, queue: str) -> float:
+    def _lowest_priority(self, queue: str) -> float:
         """Return the lowest priority of the running groups of a queue that allow their eviction."""
         if queue not in self._lowest_priority_by_queue:
-            priorities = (group.priority for group in self._running_in(queue) if group.spec.is_preemptable)
+            priorities = (group.priority for group in self._candidates(queue) if group.spec.is_preemptable)
             self._lowest_priority_by_queue[queue] = min(priorities, default=inf)
         return self._lowest_priority_by_queue[queue]
 
@@ -257,7 +257,7 @@ class Candidates:
         names = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
         return frozenset(filter(shares.exceeds_share, names))
 
-    def units_for(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
+    def evictable_units(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
         """Return the units that may be evicted for `group`, for any of these causes."""
         self.spared = ""
         queues = self._cycle.snapshot.queues
@@ -269,13 +269,13 @@ class Candidates:
                     is_borrowing = cause is EvictionCause.BORROW
                     max_priority = min(group.priority - 1, rules.borrows_up_to) if is_borrowing else inf
                     losers = (each for each in queues if each != group.queue and self._may_gain(group, each))
-                    eviction_units += self._units_of(group, self._running_up_to(max_priority, losers), cause)
+                    eviction_units += self._units_of(group, self._groups_up_to(max_priority, losers), cause)
                 case EvictionCause.PREEMPT if rules.within_queue:
-                    running_groups = self._running_in(group.queue)
+                    running_groups = self._candidates(group.queue)
                     less_important = [loser for loser in running_groups if loser.priority < group.priority]
                     eviction_units += self._units_of(group, less_important, cause)
                 case EvictionCause.CONSOLIDATE if rules.may_consolidate:
-                    movable_groups = self._running_up_to(group.priority, filter(self._consolidates, queues))
+                    movable_groups = self._groups_up_to(group.priority, filter(self._consolidates, queues))
                     eviction_units += self._units_of(group, filter(self._may_move, movable_groups), cause)
                 case EvictionCause.UNMANAGED if rules.preempts_unmanaged:
                     for priority, pods in self._other_pods_by_priority.items():
@@ -290,16 +290,16 @@ class Candidates:
         for victim in running_groups:
             protection = self._cycle.snapshot.queues[victim.queue].protection
             may_refuse = protection.honours_preemptable or cause is not EvictionCause.RECLAIM
-            if (victim.spec.is_preemptable or not may_refuse) and self._may_lose_to(group, victim, cause):
+            if (victim.spec.is_preemptable or not may_refuse) and self._may_be_victim(group, victim, cause):
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one group does not affect others
                     eviction_units = eviction_units_of(victim, cause, protection)
                 is_any_excluded = self._excluded_uids or self._cycle.snapshot.disruption_budgets
                 yield from filter(self._is_evictable, eviction_units) if is_any_excluded else eviction_units
 
-    def _running_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
+    def _groups_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
         """Yield the running groups of these queues up to a priority."""
-        return (group for queue in queues for group in self._running_in(queue) if group.priority <= priority)
+        return (group for queue in queues for group in self._candidates(queue) if group.priority <= priority)
 
     def _may_gain(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may get capacity that another queue holds above its share.
@@ -310,14 +310,14 @@ class Candidates:
         """
         exceeds_share = self._cycle.budget.shares.exceeds_share(queue)
         may_give = exceeds_share and self._cycle.snapshot.queues[queue].record.reclaimable
-        needs_whole_group = may_give and self._is_one_group_above(queue)
+        needs_whole_group = may_give and self._has_no_spare_group(queue)
         if needs_whole_group and self._cycle.budget.shares.may_keep_excess(queue, group.queue):
             period = self._cycle.snapshot.now // _CHECK_PERIOD_SECONDS + 1  # equal in all cycles of a period
             self._cycle.request_cycle_at(period * _CHECK_PERIOD_SECONDS)
             return False
-        return may_give and self._may_reclaim_from(group, queue)
+        return may_give and self._may_reclaim(group, queue)
 
-    def _is_one_group_above(self, queue: str) -> bool:
+    def _has_no_spare_group(self, queue: str) -> bool:
         """Return whether a queue would hold less than it deserves without one of its groups.
 
         Groups with spare members do not count: their spare members are evicted one by one.
@@ -346,7 +346,7 @@ class Candidates:
         are_all_movable = not any(pod.binds_late or pod.uid in self.promised_pods for pod in pods)
         return are_all_replaced and are_all_movable and blocking_decision(self._cycle, victim) is None
 
-    def _may_reclaim_from(self, group: GroupInfo, queue: str) -> bool:
+    def _may_reclaim(self, group: GroupInfo, queue: str) -> bool:
         """Return whether a group may reclaim from a queue.
 
         After too many unused reclaims, the groups of a namespace pause, so that two queues do not alternately
@@ -361,7 +361,7 @@ class Candidates:
         self.spared += cycle.snapshot.timestamp(pause_ends_at)
         return False
 
-    def _may_lose_to(self, group: GroupInfo, victim: GroupInfo, cause: EvictionCause) -> bool:
+    def _may_be_victim(self, group: GroupInfo, victim: GroupInfo, cause: EvictionCause) -> bool:
         """Return whether a victim may lose its capacity to a group.
 
         - The victim never loses capacity before the minimum run time of its own queue.
@@ -379,11 +379,11 @@ class Candidates:
         if taken_at is not None and not self._cycle.is_due(taken_at + self._cycle.limits.reclaim_memory):
             self.spared = f"{victim.display_name} lost its capacity to this group already, and does not again"
             return False
-        given_at = victim.history.eviction_times.get(group.queue) if cause in LOSS_CAUSES else None
-        if given_at is None:
+        lost_at = victim.history.eviction_times.get(group.queue) if cause in LOSS_CAUSES else None
+        if lost_at is None:
             return True
         max_wait = self._cycle.snapshot.queues[group.queue].record.preemption.at_most
-        end = min(given_at + self._cycle.limits.reclaim_memory, max(self.latest(group), given_at + max_wait))
+        end = min(lost_at + self._cycle.limits.reclaim_memory, max(self.deadline(group), lost_at + max_wait))
         if not self._cycle.is_due(end):
             self.spared = f"{victim.display_name} lost its capacity to queue {group.queue} already, and does "
             self.spared += f"not again until {self._cycle.snapshot.timestamp(end)}"
@@ -408,15 +408,15 @@ class Candidates:
         uid_sets = self._cycle.group_by_victim, self._cycle.snapshot.refused_evictions, self.promised_pods
         return [uids for uids in uid_sets if uids]
 
-    def _running_in(self, queue: str) -> list[GroupInfo]:
+    def _candidates(self, queue: str) -> list[GroupInfo]:
         """Return the running groups of a queue that may be evicted.
 
         Groups that have a fault, are being started or are being drained are left out.
         """
-        if queue not in self._evictable_by_queue:
+        if queue not in self._candidates_by_queue:
             evictable_groups: list[GroupInfo] = []
             for group in self._running_groups.get(queue, ()):
-                decision = self._cycle.decision_on(group.key)
+                decision = self._cycle.current_decision(group.key)
                 if decision is None or decision.fault or group.is_under_way(decision.plan):
                     continue
                 if (
@@ -425,8 +425,8 @@ class Candidates:
                     and group.key not in self._cycle.draining_groups
                 ):
                     evictable_groups.append(group)
-            self._evictable_by_queue[queue] = evictable_groups
-        return self._evictable_by_queue[queue]
+            self._candidates_by_queue[queue] = evictable_groups
+        return self._candidates_by_queue[queue]
 
     @cached_property
     def _running_groups(self) -> dict[str, list[GroupInfo]]:

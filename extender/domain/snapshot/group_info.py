@@ -191,7 +191,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     allocated: Resources  # joint requests of members on nodes and assumed members
     pending_requests: Resources  # joint requests of waiting members
-    by_pool: Mapping[str, Resources] = {}  # allocation by pool of nodes
+    amounts_by_pool: Mapping[str, Resources] = {}  # allocation by pool of nodes
     claim_fault: str = ""  # why a member's device claims prevent its start, for users
     checkpoint: Checkpoint = NO_CHECKPOINT  # latest checkpoint of its PodGroup, job and members on nodes
 

@@ -402,7 +402,7 @@ def podgroup_of(kind: JobKind, meta: Meta) -> GroupKey:
     return GroupKey(f"{meta.namespace}/{ownership.podgroup_name(OwnerReference(*kind, meta.name, meta.uid))}")
 
 
-def group_made_by(kind: JobKind, meta: Meta) -> GroupKey:
+def job_group_key(kind: JobKind, meta: Meta) -> GroupKey:
     """Return the key of the group that a job's pods form if the pods name no group.
 
     See `ownership.group_owner_of`.

@@ -20,7 +20,7 @@ from extender.domain.model.records import GroupKey, PodRecord, Uid, group_of_own
 from extender.domain.model.resources import total
 from extender.domain.model.shapes import Shape
 from extender.domain.snapshot.decisions import Decisions, QueueDecision
-from extender.domain.snapshot.jobs import group_made_by, owner_of_pods
+from extender.domain.snapshot.jobs import job_group_key, owner_of_pods
 from extender.sim.virtual.simulation import Observer
 from extender.sim.virtual.workload import VirtualWorkload, key_of_group
 
@@ -131,7 +131,7 @@ class Measurements(Observer):
             self._names[key_of_group(pod)] = f"{pod.metadata.namespace}/{display_group_name(pod)}"
         for kind, job in workload.controllers:  # one job can have several owners of pods
             meta = job.metadata
-            self._names[group_made_by(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
+            self._names[job_group_key(kind, meta)] = f"{meta.namespace}/{kind.kind.lower()}/{meta.name}"
         for group in workload.dumped.groups if workload.dumped else ():
             self._names[group.key] = group.display_name
         self._run_starts: dict[Uid, float] = {}
@@ -270,7 +270,7 @@ def _needed(workload: VirtualWorkload) -> dict[GroupKey, int]:
         for owner in workload.owners
     }
     for kind, job in workload.controllers:
-        gangs[group_made_by(kind, job.metadata)] = owner_of_pods(kind, job, WORKLOADS).gang
+        gangs[job_group_key(kind, job.metadata)] = owner_of_pods(kind, job, WORKLOADS).gang
     needed = {key: gang_size_of(gang, "", Defaults(), waits=False).members for key, gang in gangs.items()}
     for group in workload.dumped.groups if workload.dumped else ():
         needed[group.key] = group.min_member
