@@ -392,7 +392,7 @@ def _start_of(
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless_groups
     # Without a complete simulation, search no remedy, because the group might start later anyway.
-    answer = explain_group(decisions, key, work=0) if clock_advance.is_cut else explain_group(decisions, key)
+    answer = explain_group(decisions, key, limit=0) if clock_advance.is_cut else explain_group(decisions, key)
     if answer is None:
         return replace(start, start=UNKNOWN)
     may_end = answer.reason in REASONS_ENDED_BY_OTHERS and (clock_advance.is_cut or bool(endless))

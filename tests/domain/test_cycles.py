@@ -185,7 +185,7 @@ class CyclesMachine(RuleBasedStateMachine):
         for newcomer in self.newcomers(snapshot, decisions):
             view, decision = snapshot.groups[newcomer], decisions.groups[newcomer]
             if not view.has_fully_run and view.min_member > 1:
-                lacking = members_to_start(view, fitting=decision.plan)
+                lacking = members_to_start(view, fitting_uids=decision.plan)
                 assert decision.plan.keys() >= {pod.uid for pod in lacking.members}
 
     @invariant()

@@ -279,7 +279,7 @@ def test_explaining_one_of_many_expensive_groups_costs_no_more(monkeypatch: pyte
     few, many = (world(*(expensive(f"g{n}", 13) for n in range(count))).settle() for count in (1, 8))
 
     def explained(here: World) -> WhyGroup | None:
-        return explain_group(here.decisions, key("g0"), work=10_000)
+        return explain_group(here.decisions, key("g0"), limit=10_000)
 
     for here in (few, many):
         found = explained(here)

@@ -241,7 +241,7 @@ def test_the_share_of_a_queue_counts_while_it_wants_more() -> None:
     recorded.add(gang("a1", 2, queue="a"))
     hours = QueueHours()
     for minute in range(61):
-        recorded.keep(hours.sample(recorded.world.decisions.queues, recorded.now, longest=60.0))
+        recorded.keep(hours.sample(recorded.world.decisions.queues, recorded.now, max_gap=60.0))
         recorded.world.advance(60)
         hours = hours if minute != 30 else QueueHours(hours.open)
     shares = {row.name: row.share for row in recorded.report().rows}

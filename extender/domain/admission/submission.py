@@ -382,10 +382,10 @@ def _is_routed(meta: Meta, namespace: str, queues: QueueLookup) -> bool:
 
 def annotate(meta: Meta, annotations: Mapping[str, str]) -> list[Operation]:
     """Return the operations that set annotations, except annotations that already have the value."""
-    path, existing = ("metadata", "annotations"), meta.annotations
-    if existing is None:
+    path, current = ("metadata", "annotations"), meta.annotations
+    if current is None:
         return [added(path, {**annotations})] if annotations else []
-    return [added((*path, key), text) for key, text in annotations.items() if existing.get(key) != text]
+    return [added((*path, key), text) for key, text in annotations.items() if current.get(key) != text]
 
 
 def pod_defaults(

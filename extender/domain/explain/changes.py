@@ -296,9 +296,9 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
         for kind, n, max_raise in (("groups", limits.groups, 1), ("pods", limits.pods, size)):
             if n is None:
                 continue
-            raised = _needed_raise(case, record, field, kind, n, max_raise)
-            if raised is not None:
-                text = f"with a limit of {n + raised} {kind}{scope} instead of {n} in queue {record.name}"
+            growth = _needed_raise(case, record, field, kind, n, max_raise)
+            if growth is not None:
+                text = f"with a limit of {n + growth} {kind}{scope} instead of {n} in queue {record.name}"
                 return StartChange(text)
     return None
 

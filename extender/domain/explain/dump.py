@@ -122,10 +122,10 @@ class Forms:
             self._forms[kind] = Form(_encoded(form.write), form.read) if kind in _FREQUENT_TYPES else form
         return self._forms[kind]
 
-    def _as_other_type(self, other_type: Any, write: _Conversion, read: _Conversion) -> Form:
+    def _as_other_type(self, other_type: Any, convert: _Conversion, restore: _Conversion) -> Form:
         """Return the form of a type whose values are written as values of another type."""
         form = self._form_of(other_type)
-        return Form(lambda value: form.write(write(value)), lambda written: read(form.read(written)))
+        return Form(lambda value: form.write(convert(value)), lambda written: restore(form.read(written)))
 
     def _make_form(self, kind: Any) -> Form:
         """Return the form of a type, made from the forms of its parts."""
@@ -367,14 +367,14 @@ class Replay(msgspec.Struct, frozen=True):
 def replay(snapshot: Snapshot, old: Decisions) -> Replay:
     """Decide without a previous cycle, then again after that cycle, and compare both results with `old`."""
     decisions = decide(snapshot)
-    repeated = decide(replace(snapshot, version=snapshot.version + 1), decisions)
-    is_same = as_bytes(old) == as_bytes(decisions) == as_bytes(replace(repeated, version=decisions.version))
+    result = decide(replace(snapshot, version=snapshot.version + 1), decisions)
+    is_same = as_bytes(old) == as_bytes(decisions) == as_bytes(replace(result, version=decisions.version))
     return Replay(is_same, differences(old, decisions), decisions)
 
 
-def differences(old_decisions: Decisions, latest: Decisions) -> tuple[ChangedDecision, ...]:
-    keys = sorted(old_decisions.groups.keys() | latest.groups.keys())
-    pairs = (ChangedDecision(key, old_decisions.groups.get(key), latest.groups.get(key)) for key in keys)
+def differences(old_decisions: Decisions, decisions: Decisions) -> tuple[ChangedDecision, ...]:
+    keys = sorted(old_decisions.groups.keys() | decisions.groups.keys())
+    pairs = (ChangedDecision(key, old_decisions.groups.get(key), decisions.groups.get(key)) for key in keys)
     return tuple(pair for pair in pairs if pair.before != pair.now)
 
 
@@ -452,7 +452,7 @@ def rename_dump(original: Dump, hash_part: Callable[[str], str]) -> bytes:
         replace(
             original.file,
             renamed=True,
-            otherwise=sum(latest is None or verdict_of(old) != verdict_of(latest) for old, latest in pairs),
+            otherwise=sum(new is None or verdict_of(old) != verdict_of(new) for old, new in pairs),
             configuration={},
             decisions=new_forms.write(Decisions, _without_history(decisions)),
             snapshot=msgspec.Raw(snapshot),

@@ -65,10 +65,10 @@ def cycle_work(decisions: Decisions) -> int:
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS_PER_NODE)
 
 
-def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) -> WhyGroup | None:
+def explain_group(decisions: Decisions, key: GroupKey, limit: int = _MAX_WORK) -> WhyGroup | None:
     """Return the explanation of a group. None means that there is no decision on the group.
 
-    `work` is the limit of the work of all trial cycles together, as `cycle_work` counts work.
+    `limit` limits the work of all trial cycles together, in the unit of `cycle_work`.
     """
     decision, facts = decisions.groups.get(key), read_facts(decisions)
     if decision is None:
@@ -88,7 +88,7 @@ def explain_group(decisions: Decisions, key: GroupKey, work: int = _MAX_WORK) ->
     group = facts.snapshot.groups.get(key) if facts is not None else None
     if facts is None or group is None or reason is None or decision.verdict is not Verdict.WAITING:
         return explanation
-    case = WaitingCase(facts.snapshot, decisions, group, work // cycle_work(decisions))
+    case = WaitingCase(facts.snapshot, decisions, group, limit // cycle_work(decisions))
     holders = case.holders(reason)
     change, why_not = None, ""
     with suppress(Exception):  # after an error, the explanation has fewer parts

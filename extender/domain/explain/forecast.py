@@ -138,23 +138,23 @@ def _shortened_snapshot(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snaps
     for group in (snapshot.groups[key] for key in keys):
         if group.missing_request and group.waiting_pods:
             groups_by_queue[group.queue].append(group)
-    for first, *other_groups in groups_by_queue.values():
-        requests = total(group.pending_requests for group in (first, *other_groups))
-        pod = first.waiting_pods[0]
+    for first_group, *other_groups in groups_by_queue.values():
+        requests = total(group.pending_requests for group in (first_group, *other_groups))
+        pod = first_group.waiting_pods[0]
         pod = replace(pod, shape=Shapes().with_requests(pod.shape, requests), is_expected=False)
-        spec = replace(first.spec, min_resources={}, composite=None)
-        group = replace(first, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
-        group = replace(group, job=replace(first.job, is_managed=False))
-        groups[first.key] = replace(group, waiting_pods=(pod,), planned_nodes={}, attempts={})
+        spec = replace(first_group.spec, min_resources={}, composite=None)
+        group = replace(first_group, spec=spec, min_member=2, min_task_member={}, pending_requests=requests)
+        group = replace(group, job=replace(first_group.job, is_managed=False))
+        groups[first_group.key] = replace(group, waiting_pods=(pod,), planned_nodes={}, attempts={})
     return replace(snapshot, groups=groups)
 
 
-def _run_until_started(future: Future, waiting: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
-    """Run cycles until all `waiting` groups have started. Return whether the limit of cycles was reached."""
+def _run_until_started(future: Future, keys: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
+    """Run cycles until the groups of `keys` have started. Return whether the limit of cycles was reached."""
     for _ in range(cycles):
-        if not waiting or not future.step():
+        if not keys or not future.step():
             return False
-        waiting -= future.starts.keys()
+        keys -= future.starts.keys()
         yield
     return True
 
@@ -299,9 +299,9 @@ def _empirical_law(run_times: Sequence[float], limit: float) -> RunLaw | None:
     logs = [log(max(seconds, _MIN_RUN_SECONDS)) for seconds in run_times]
     mean_log, count = fmean(logs), len(logs)
     square_sum = sum((value - mean_log) ** 2 for value in logs) + _VIRTUAL_RUNS * _USUAL_DEVIATION**2
-    freedom = count - 1 + _VIRTUAL_RUNS
+    degrees = count - 1 + _VIRTUAL_RUNS
     # the deviation of the next run includes the uncertainty of the mean
-    deviation = sqrt(square_sum / freedom * (1.0 + 1.0 / count)) * (1.0 + 0.7 / freedom)
+    deviation = sqrt(square_sum / degrees * (1.0 + 1.0 / count)) * (1.0 + 0.7 / degrees)
     return RunLaw(exp(mean_log), deviation, limit, is_empirical=True)
 
 

@@ -119,8 +119,8 @@ class VirtualCluster:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot. Terminating pods are removed at the end of their grace period."""
         restore(self.ledger, snapshot)
-        departing = [pod for group in snapshot.groups.values() for pod in group.departing_pods]
-        for pod in (*departing, *snapshot.other_pods.leaving.values()):
+        departing_pods = [pod for group in snapshot.groups.values() for pod in group.departing_pods]
+        for pod in (*departing_pods, *snapshot.other_pods.leaving.values()):
             gone_at = max(clock_time_of(pod.deletion_deadline, snapshot.epoch), self.began_at + 1.0)
             self.plan(gone_at, partial(self.remove, pod.uid))
 
@@ -169,8 +169,8 @@ class VirtualCluster:
         """Carry out the last decisions: start, evict and suspend pods."""
         decisions = self.ledger.decisions
         undone_uids = [uid for decision in decisions.groups.values() for uid in decision.undo]
-        removed = [[*filter(None, map(self.remove, uids))] for uids in (undone_uids, decisions.evictions)]
-        return PodChanges(self._start(decisions), evicted=removed[1], undone=removed[0])
+        pod_lists = [[*filter(None, map(self.remove, uids))] for uids in (undone_uids, decisions.evictions)]
+        return PodChanges(self._start(decisions), evicted=pod_lists[1], undone=pod_lists[0])
 
     def remove(self, uid: Uid) -> PodRecord | None:
         """Remove a pod, and return its last record. None means that it no longer exists."""
@@ -245,8 +245,8 @@ class VirtualCluster:
 
     def replacement_of(self, pod: PodRecord) -> PodRecord:
         """Return the pod that a controller creates in the place of another pod."""
-        reset = {"node": "", "phase": "Pending", "has_started": False, "running_since": "", "deleting": False}
-        return replace(pod, uid=_new_uid(pod), created_at=self.timestamp, **reset)
+        state = {"node": "", "phase": "Pending", "has_started": False, "running_since": "", "deleting": False}
+        return replace(pod, uid=_new_uid(pod), created_at=self.timestamp, **state)
 
 
 def _new_uid(pod: PodRecord) -> Uid:

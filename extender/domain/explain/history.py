@@ -71,8 +71,8 @@ class GroupRun(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Run")
 
     def up_to(self, now: float) -> "GroupRun":
         seconds = max(now - self.until, 0.0)
-        spent = {name: self.spent.get(name, 0.0) + amount * seconds for name, amount in self.held.items()}
-        return replace(self, until=max(now, self.until), spent={**self.spent, **spent})
+        amounts = {name: self.spent.get(name, 0.0) + amount * seconds for name, amount in self.held.items()}
+        return replace(self, until=max(now, self.until), spent={**self.spent, **amounts})
 
     def usage_between(self, since: float, until: float) -> ResourceSeconds:
         """Return the part of the usage that falls between two times, in proportion to the time."""
@@ -108,8 +108,8 @@ class Wait(Record, frozen=True, kw_only=True, omit_defaults=True, tag="Wait"):
 
     def up_to(self, now: float) -> "Wait":
         waited_seconds = self.waited.get(self.reason, 0.0) + max(now - self.until, 0.0)
-        waits = {**self.waited, self.reason: waited_seconds}
-        return replace(self, until=max(now, self.until), waited=waits)
+        waited_by_reason = {**self.waited, self.reason: waited_seconds}
+        return replace(self, until=max(now, self.until), waited=waited_by_reason)
 
     @property
     def seconds(self) -> float:
@@ -289,15 +289,15 @@ class _Sums(msgspec.Struct):
 
     def row(self, name: str) -> ReportRow:
         """Return the sums as a row of the report."""
-        waits = sorted(self.waits)
+        sorted_waits = sorted(self.waits)
         hours = {name: _hours(name, n) for name, n in sorted(self.spent.items()) if n}
         return ReportRow(
             name=name,
-            starts=len(waits),
+            starts=len(sorted_waits),
             waiting=self.waiting,
-            wait_median=_quantile(waits, 0.5),
-            wait90=_quantile(waits, 0.9),
-            wait_longest=waits[-1] if waits else None,
+            wait_median=_quantile(sorted_waits, 0.5),
+            wait90=_quantile(sorted_waits, 0.9),
+            wait_longest=sorted_waits[-1] if sorted_waits else None,
             gpu_hours=sum(_hours(*item) for item in gpu_amounts(self.spent)),
             cpu_hours=hours.get(CPU, 0.0),
             hours=hours,

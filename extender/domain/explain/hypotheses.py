@@ -84,9 +84,9 @@ def without_pods(snapshot: Snapshot, uids: Set[Uid]) -> Snapshot:
     infos: dict[GroupKey, GroupInfo | None] = {}
     for key, group in snapshot.groups.items():
         pods = placements(group)
-        removed = [placement for placement in pods if placement[0].uid in uids]
-        if removed:
-            infos[key] = None if len(removed) == len(pods) else _without_members(snapshot, group, removed)
+        lost_pods = [placement for placement in pods if placement[0].uid in uids]
+        if lost_pods:
+            infos[key] = None if len(lost_pods) == len(pods) else _without_members(snapshot, group, lost_pods)
     return with_changed_groups(snapshot, infos, {uid for uid in uids if uid in snapshot.other_pods})
 
 
@@ -193,9 +193,9 @@ def _offered_sum(snapshot: Snapshot, amounts: Iterable[Resources]) -> dict[str, 
     return {name: n for name, n in total(amounts).items() if name in snapshot.dimensions}
 
 
-def _minus_by_pool(held: Mapping[str, Resources], losses: Mapping[str, Resources]) -> dict[str, Resources]:
+def _minus_by_pool(sums: Mapping[str, Resources], losses: Mapping[str, Resources]) -> dict[str, Resources]:
     """Return by pool the held amounts that remain after others are subtracted."""
-    return {pool: _minus(amounts, [losses.get(pool, {})]) for pool, amounts in held.items()}
+    return {pool: _minus(amounts, [losses.get(pool, {})]) for pool, amounts in sums.items()}
 
 
 def _updated_capacity(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, int]]) -> AmountRows:
@@ -272,9 +272,9 @@ class Trial:
         while tried_candidates:
             old_count = len(picks)
             for candidate in reversed(tried_candidates):
-                others = [item for item in picks if item is not candidate]
-                if others and is_enough(others):
-                    picks = others
+                other_picks = [item for item in picks if item is not candidate]
+                if other_picks and is_enough(other_picks):
+                    picks = other_picks
             # The order of queues may change when spared groups remain.
             tried_candidates = picks if len(picks) < old_count else []
         return picks

@@ -73,8 +73,8 @@ class ObservedQueue(Queue, frozen=True):
     @property
     def has_fault(self) -> bool:
         """Return whether the queue's own specification is invalid."""
-        valid = condition(self.status.conditions, "Valid")
-        return valid is not None and valid.status == "False"
+        valid_condition = condition(self.status.conditions, "Valid")
+        return valid_condition is not None and valid_condition.status == "False"
 
     @property
     def counts(self) -> dict[str, int]:

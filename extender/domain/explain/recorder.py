@@ -309,13 +309,13 @@ class QueueHours:
         self._open = {record.queue: record for record in open_records if isinstance(record, QueueHour)}
         self._sampled_at: float | None = None
 
-    def sample(self, queues: Mapping[str, QueueDecision], now: float, longest: float) -> Iterator[QueueHour]:
+    def sample(self, queues: Mapping[str, QueueDecision], now: float, max_gap: float) -> Iterator[QueueHour]:
         """Yield new or changed records.
 
-        The present decisions count for the time since the last sample, up to `longest` seconds.
+        The present decisions count for the time since the last sample, up to `max_gap` seconds.
         """
         hour_start = now // _HOUR_SECONDS * _HOUR_SECONDS
-        seconds = max(min(now - (self._sampled_at or now), longest), 0.0)
+        seconds = max(min(now - (self._sampled_at or now), max_gap), 0.0)
         self._sampled_at = now
         for name in [name for name, hour_record in self._open.items() if hour_record.start != hour_start]:
             yield self._open.pop(name).ended(hour_start)

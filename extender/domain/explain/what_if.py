@@ -153,14 +153,14 @@ def _add_flavor(snapshot: Snapshot, term: Supposition, group: GroupKey | None) -
     The flavor has no limits of its own there.
     """
     record, old = _find_record(snapshot, term), snapshot.queues[term.subject].flavors
-    known = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
+    by_name = {flavor.name: flavor for queue in snapshot.queues.values() for flavor in queue.record.flavors}
     if not old:
         raise term.error(f"queue {record.name} has no flavors: it may use all nodes")
     if term.value in (flavor.name for flavor in old):
         raise term.error(f"queue {record.name} has this flavor")
-    if term.value not in known:
-        raise term.error(f"no queue names this flavor: must be {listed(sorted(known), _SHOWN)}")
-    flavors = (*old, replace(known[term.value], amounts={}))
+    if term.value not in by_name:
+        raise term.error(f"no queue names this flavor: must be {listed(sorted(by_name), _SHOWN)}")
+    flavors = (*old, replace(by_name[term.value], amounts={}))
     queues = {
         name: replace(queue, flavors=flavors) if queue.flavors == old and not queue.record.flavors else queue
         for name, queue in snapshot.queues.items()
@@ -330,15 +330,15 @@ def changed_groups(snapshot: Snapshot, before: Decisions, after: Decisions) -> l
     Both decisions cover the groups of the snapshot.
     """
     losses = [Counter(item.victim.group for item in result.evictions.values()) for result in (before, after)]
-    found = []
+    items = []
     for key in before.groups.keys() & after.groups.keys() & snapshot.groups.keys():
         old, new = (
-            _outlook(side.groups[key], lost[key]) for side, lost in zip((before, after), losses, strict=True)
+            _outlook(side.groups[key], loss[key]) for side, loss in zip((before, after), losses, strict=True)
         )
         display_name = snapshot.groups[key].display_name
-        found.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, display_name))
-    order = (*CHANGES, "")
-    return sorted(found, key=lambda change: (order.index(change.change), change.after.position, change.group))
+        items.append(ChangedGroup(key, after.groups[key].queue, _change(old, new), old, new, display_name))
+    ranks = (*CHANGES, "")
+    return sorted(items, key=lambda change: (ranks.index(change.change), change.after.position, change.group))
 
 
 def _outlook(decision: GroupDecision, evicted_count: int) -> Outlook:

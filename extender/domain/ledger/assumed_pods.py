@@ -157,10 +157,10 @@ class AssumedPods:
                 return [claim.node] if claim.node in nodes else Reason.NO_ROOM
             group = self._registry.group(pod.group)
             if group.needs_no_barrier:
-                fitting = self._fitting_nodes(pod, self._interchangeable_nodes(claim, nodes))
+                fitting_nodes = self._fitting_nodes(pod, self._interchangeable_nodes(claim, nodes))
                 queue = self._registry.queues.get(self._registry.routes.queue_of(group))
-                has_placement = queue is not None and queue.placement and claim.node in fitting
-                return ([claim.node] if has_placement else fitting) or Reason.NO_ROOM
+                has_placement = queue is not None and queue.placement and claim.node in fitting_nodes
+                return ([claim.node] if has_placement else fitting_nodes) or Reason.NO_ROOM
             if claim.node in nodes and (claim.stage.is_fixed or self._claims.fits(pod, claim.node)):
                 return self._claim_node(pod, claim.node)
             # If the planned node is not offered, any other node is allowed on which the pod fits.
@@ -247,15 +247,15 @@ class AssumedPods:
         claims = filter(None, (self._claims.get(pod.uid) for pod in members))
         placed_sets = [(sets_by_uid[claim.pod.uid], claim.node) for claim in claims if claim.postings]
         placed_sets += [(pod.pod_sets, pod.node) for pod in info.placed_pods if pod.holds_capacity]
-        domain, misplaced = self._claims.capacity.domain, set[Uid]()
+        domain, uids = self._claims.capacity.domain, set[Uid]()
         for pod_set in {each for sets in sets_by_uid.values() for each in sets if each.is_required}:
             set_domains = {domain(node, pod_set.level) for sets, node in placed_sets if pod_set in sets}
             claims_in_set = [claim for claim in held_claims if pod_set in sets_by_uid.get(claim.pod.uid, ())]
             domain_by_uid = {claim.pod.uid: domain(claim.node, pod_set.level) for claim in claims_in_set}
             if not set_domains:
                 set_domains = {at for at, _ in Counter(domain_by_uid.values()).most_common(1)}
-            misplaced |= {uid for uid, at in domain_by_uid.items() if None in at or at not in set_domains}
-        return misplaced
+            uids |= {uid for uid, at in domain_by_uid.items() if None in at or at not in set_domains}
+        return uids
 
     def release(self, uid: Uid, token: int) -> None:
         """End a bind call that has not bound its pod.
@@ -280,8 +280,8 @@ class AssumedPods:
         """Record that the API server permanently refuses the binding of a pod, with the server's message."""
         with self._lock:
             if (pod := self._pods.get(uid)) is not None:
-                refused = f"its binding is refused: {message.removeprefix('refused: ')}"
-                self._registry.group(pod.group).record_binding_refused(uid, refused)
+                refusal_text = f"its binding is refused: {message.removeprefix('refused: ')}"
+                self._registry.group(pod.group).record_binding_refused(uid, refusal_text)
                 self._registry.mark_dirty(pod.group)
                 self._changes.notify()
 

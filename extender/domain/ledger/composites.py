@@ -112,12 +112,12 @@ class Composites:
         """Return the group to which the pods below a composite or PodGroup belong."""
         return self._assignments[key].group if key in self._assignments else key
 
-    def _keys_below(self, top: GroupKey) -> list[GroupKey]:
+    def _keys_below(self, top_key: GroupKey) -> list[GroupKey]:
         """Return a group and the groups below it, down to the limit of levels.
 
         The result has at most one group more than the limit of groups.
         """
-        level, keys = [top], {top: None}
+        level, keys = [top_key], {top_key: None}
         for _ in range(_MAX_LEVELS):
             children = (child for key in level for child in self._children.get(key, ()) if child not in keys)
             level = list(islice(children, _MAX_GROUPS + 1 - len(keys)))

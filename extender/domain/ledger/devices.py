@@ -260,10 +260,10 @@ class DeviceInventory:
         slices = [self._slices[name] for name in sorted(self._slices_by_pool.get(pool, ()))]
         if not slices:
             self._slices_by_pool.pop(pool, None)
-        newest = _newest_if_complete(slices)
-        counters = _sums_of([each for slice_ in newest for each in slice_.spec.shared_counters or ()])
+        newest_slices = _newest_if_complete(slices)
+        counters = _sums_of([each for slice_ in newest_slices for each in slice_.spec.shared_counters or ()])
         new_offers = defaultdict[str, list[_Offer]](list)
-        for slice_ in newest:
+        for slice_ in newest_slices:
             for offer in self._offers_by_slice[slice_.metadata.name]:
                 new_offers[offer.node].append(offer)
         old_offers, old_counters = self._offers.pop(pool, {}), self._counters.pop(pool, {})
@@ -299,8 +299,8 @@ class DeviceInventory:
         for slice_name, offers in self._offers_by_slice.items():
             pool = _pool_of(self._slices[slice_name])
             for index, offer in enumerate(offers):
-                admits = selection is not None and selection.admits(pool[0], offer.device, offer.classes)
-                if admits != (name in offer.classes):
+                is_admitted = selection is not None and selection.admits(pool[0], offer.device, offer.classes)
+                if is_admitted != (name in offer.classes):
                     offers[index] = offer._replace(classes=offer.classes ^ {name})
                     pools.add(pool)
         self._publish(set[str]().union(*map(self._read_pool, pools)))
@@ -400,13 +400,13 @@ class DeviceInventory:
                 kind_counts.update(
                     [(each.classes, self._available_classes(pool, each, counters[pool])) for each in offers]
                 )
-            offered, available = Counter[str](), Counter[str]()
+            offered, available_counts = Counter[str](), Counter[str]()
             for (classes, held), number in kind_counts.items():
                 resources = {self._resource_of(name) for name in classes}
                 offered.update(dict.fromkeys(resources, number))
                 available_as = resources if held is None else resources & set(map(self._resource_of, held))
-                available.update(dict.fromkeys(available_as, number))
-            self._intake.set_devices(node, offered, offered - available, are_freed)
+                available_counts.update(dict.fromkeys(available_as, number))
+            self._intake.set_devices(node, offered, offered - available_counts, are_freed)
             if not self._pools_on[node]:
                 del self._pools_on[node]
         if _ANY_NODE in nodes:
@@ -503,8 +503,8 @@ def _pool_of(slice_: ResourceSlice) -> Pool:
 
 def _newest_if_complete(slices: list[ResourceSlice]) -> list[ResourceSlice]:
     """Return the slices of a pool's newest generation; empty while any of these slices is missing."""
-    newest = max((each.spec.pool.generation for each in slices), default=0)
-    members = [each for each in slices if each.spec.pool.generation == newest]
+    newest_generation = max((each.spec.pool.generation for each in slices), default=0)
+    members = [each for each in slices if each.spec.pool.generation == newest_generation]
     return members if members and len(members) == members[0].spec.pool.resource_slice_count else []
 
 

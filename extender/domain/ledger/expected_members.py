@@ -49,17 +49,17 @@ class LaterPods:
         self._patience_seconds = patience_seconds
         self._waiting_since: dict[GroupKey, float] = {}  # since when a job waits for its next pod
 
-    def count_pods_to_come(self, job: JobRecord, existing: Collection[PodRecord], has_newcomers: bool) -> int:
+    def count_pods_to_come(self, job: JobRecord, pods: Collection[PodRecord], has_newcomers: bool) -> int:
         """Return how many pods the job's controller will make now, besides existing pods.
 
         Args:
             job: The job.
-            existing: The existing pods.
+            pods: The existing pods.
             has_newcomers: Whether a new pod without a claim exists.
         """
         # The status of a job may be older than its pods, and pods may be deleted: the lower number counts.
-        success_count = sum(1 for pod in existing if pod.phase == "Succeeded")
-        active_count = sum(1 for p in existing if p.is_waiting or (p.holds_capacity and not p.deleting))
+        success_count = sum(1 for pod in pods if pod.phase == "Succeeded")
+        active_count = sum(1 for p in pods if p.is_waiting or (p.holds_capacity and not p.deleting))
         remaining_count = max((job.completions or 0) - success_count, 0)
         missing_count = max(min(job.pod_count, remaining_count) - active_count, 0)
         if not missing_count or has_newcomers:
@@ -77,8 +77,8 @@ class LaterPods:
 
     def late_groups(self) -> list[GroupKey]:
         """Return the groups whose next pods have not come in time."""
-        oldest = self._clock() - self._patience_seconds
-        return [key for key, since in self._waiting_since.items() if _EXPIRED_AT < since <= oldest]
+        deadline = self._clock() - self._patience_seconds
+        return [key for key, since in self._waiting_since.items() if _EXPIRED_AT < since <= deadline]
 
     def expiries(self) -> Iterable[float]:
         """Return the times at which reservations expire."""
@@ -164,9 +164,9 @@ class ExpectedMembers:
             self._settle_part(group, index, expected_pods.get(index, []), *pods_to_come.get(index, (0, [])))
         if group.job is not None and has_later_pods(group, group.job):
             pods_without_claim = [pod for pod in _expected_pods(group) if self._claims.get(pod.uid) is None]
-            for pod, departed in zip(pods_without_claim, group.departed_pods, strict=False):
-                if self._claims.fits(pod, departed.node):
-                    self._transitions.put(pod, ClaimEvent.PLAN, departed.node)
+            for pod, departed_pod in zip(pods_without_claim, group.departed_pods, strict=False):
+                if self._claims.fits(pod, departed_pod.node):
+                    self._transitions.put(pod, ClaimEvent.PLAN, departed_pod.node)
         group.departed_pods.clear()
         group.record_job(self._clock())
 
@@ -292,7 +292,7 @@ def _may_take_over(core: Core, pod: PodRecord, expected_pod: PodRecord, node: st
     return pod.shape.asks_at_most(expected_pod.shape.requests) and core.claims.fits(pod, node)
 
 
-def _expects_pods(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -> bool:
+def _expects_pods(group: Group, job: JobRecord, existing_pods: Iterable[PodRecord]) -> bool:
     """Return whether the job expects pods.
 
     A suspended job expects all its pods once the pods of an earlier start are gone. A job that Muster has
@@ -301,7 +301,7 @@ def _expects_pods(group: Group, job: JobRecord, existing: Iterable[PodRecord]) -
     if job.fault or job.outcome is not None or job.is_stopped:
         return False
     if job.is_suspended:
-        return not any(pod.is_waiting or pod.holds_capacity for pod in existing)
+        return not any(pod.is_waiting or pod.holds_capacity for pod in existing_pods)
     if job.gang.at_once < job.gang.pods and group.has_fully_run:  # the first pods run, and others follow
         return job.was_started and not group.became_ready
     is_under_way = group.start.was_admitted or not group.has_waited
@@ -395,13 +395,13 @@ class LostMembers:
                 self._expect_replacement(group, pod, until)
 
     def _needed_uids(
-        self, group: Group, existing: Iterable[PodRecord], candidates: Iterable[PodRecord]
+        self, group: Group, existing_pods: Iterable[PodRecord], candidates: Iterable[PodRecord]
     ) -> Iterable[Uid]:
         """Yield the lost members that the gang needs; none if its lost members are not replaced."""
         if not self._replaces_lost(group):
             return
         min_count, by_role = group.needs.min_member, min_running(group.needs)
-        roles = Counter(pod.role for pod in existing)
+        roles = Counter(pod.role for pod in existing_pods)
         for pod in candidates:
             if roles.total() < min_count or roles[pod.role] < by_role.get(pod.role, 0):
                 roles[pod.role] += 1

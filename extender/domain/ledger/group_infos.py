@@ -76,14 +76,14 @@ class Usage:
         """Add a group to the sums (`sign` is 1), or remove the group (-1)."""
         self.changed_queues.add(info.queue)
         sums = self.sums_by_queue.setdefault(info.queue, QueueSums())
-        allocated = self._offered_part(info.allocated)
-        add_times(sums.allocated, allocated, sign)
-        add_times(sums.requested, allocated, sign)
+        allocated_amounts = self._offered_part(info.allocated)
+        add_times(sums.allocated, allocated_amounts, sign)
+        add_times(sums.requested, allocated_amounts, sign)
         add_times(sums.requested, self._offered_part(info.missing_request), sign)
         if info.local_queue is not None:
             key = info.local_queue.key
             self.changed_local_queues.add(key)
-            add_times(self.amounts_by_local_queue.setdefault(key, {}), allocated, sign)
+            add_times(self.amounts_by_local_queue.setdefault(key, {}), allocated_amounts, sign)
             if not self.amounts_by_local_queue[key]:
                 del self.amounts_by_local_queue[key]
         for pool, amounts in info.amounts_by_pool.items():
@@ -367,8 +367,8 @@ class GroupInfos:
         """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner)
         run_times = (record.run_time for record in objects if record is not None)
-        first = next((seconds for seconds in run_times if seconds is not None), None)
-        return _longest(pod.run_time for pod in group.pods.values()) if first is None else first
+        job_run_time = next((seconds for seconds in run_times if seconds is not None), None)
+        return _longest(pod.run_time for pod in group.pods.values()) if job_run_time is None else job_run_time
 
     def _restarts_elsewhere(self, group: Group) -> bool:
         """Return whether the group asks for restarts elsewhere.

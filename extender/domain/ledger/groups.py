@@ -284,9 +284,9 @@ class Group(msgspec.Struct, eq=False):
 
     def start_after(self, decision: GroupDecision, now: float) -> Start:
         """Return the history of starts once a decision is published."""
-        resumes = self.info is not None and self.info.history.resumes
+        is_resuming = self.info is not None and self.info.history.resumes
         undone_count = None if self.job is not None else self.start_timeouts
-        return start_after(self.start, decision, now, self.has_fully_run, resumes, undone_count)
+        return start_after(self.start, decision, now, self.has_fully_run, is_resuming, undone_count)
 
     def record_started(self, pod: PodRecord) -> None:
         """Record that a member runs or has run.
@@ -360,9 +360,9 @@ class Group(msgspec.Struct, eq=False):
         """
         if self.needs_no_barrier:
             return True
-        remaining = Counter(self.standing_roles.values())
-        remaining.subtract(lost_roles)
-        return self.is_quorate() and is_whole_with(self.needs, remaining, remaining.total())
+        remaining_roles = Counter(self.standing_roles.values())
+        remaining_roles.subtract(lost_roles)
+        return self.is_quorate() and is_whole_with(self.needs, remaining_roles, remaining_roles.total())
 
     @property
     def needs_no_barrier(self) -> bool:

@@ -102,8 +102,8 @@ class Intake:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
-            if logical := self.logical.amounts_for(record.allocatable, on_node=True):
-                record = replace(record, allocatable={**record.allocatable, **logical})
+            if logical_amounts := self.logical.amounts_for(record.allocatable, on_node=True):
+                record = replace(record, allocatable={**record.allocatable, **logical_amounts})
             labels_before = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):
                 record = replace(record, labels={**record.labels, **tiers})
@@ -558,14 +558,14 @@ class Intake:
         Callers hold the lock.
         """
         if self._changed_namespaces:
-            current = dict(self._shown_budgets)
+            budgets_by_namespace = dict(self._shown_budgets)
             for namespace in self._changed_namespaces:
                 if budgets := self._budgets[namespace]:
-                    current[namespace] = tuple(budgets.values())
+                    budgets_by_namespace[namespace] = tuple(budgets.values())
                 else:
                     del self._budgets[namespace]
-                    current.pop(namespace, None)
-            self._shown_budgets, self._changed_namespaces = current, set()
+                    budgets_by_namespace.pop(namespace, None)
+            self._shown_budgets, self._changed_namespaces = budgets_by_namespace, set()
         return self._shown_budgets
 
     def trust_markers(self, is_trusted: bool) -> None:

@@ -134,9 +134,9 @@ class Ledger:
             with self._lock:
                 self._changes.notify()
 
-    def set_leading(self, leading: bool) -> None:
+    def set_leading(self, is_leading: bool) -> None:
         """Record whether this replica leads, and request a decision if that has changed."""
-        if self._changes.set_leading(leading):
+        if self._changes.set_leading(is_leading):
             with self._lock:
                 self._changes.notify()
 
@@ -157,7 +157,7 @@ class Ledger:
             dirty, groups, queues = self._infos.refresh()
             self._record_usage(dirty, groups)
             moves = self._reclaimed_capacity.moves(groups, self._clock())
-            refused = self._refusals.rows(self._clock())
+            refused_rows = self._refusals.rows(self._clock())
             self._change_versions.update(dict.fromkeys(dirty, self._changes.version))
             epoch = self._wall_clock() - self._clock()
             self._instants.record(dirty, epoch, self._clock())
@@ -172,7 +172,7 @@ class Ledger:
                 capacity=capacity.columns.capacity.copy(),
                 allocatable=capacity.columns.allocatable.copy(),
                 occupancy=capacity.occupancy(),
-                refused_rows=refused,
+                refused_rows=refused_rows,
                 queues=queues,
                 groups=groups,
                 pools=self._infos.pools,
@@ -210,8 +210,8 @@ class Ledger:
         Without this step, unused answers would hold capacity forever. The deadline includes the time to bind
         volumes, which comes before the bind call.
         """
-        oldest = self._clock() - self.limits.start_deadline
-        for claim in [c for c in self.claims.in_stage(ClaimStage.ANSWERED) if c.stage_since <= oldest]:
+        oldest_at = self._clock() - self.limits.start_deadline
+        for claim in [c for c in self.claims.in_stage(ClaimStage.ANSWERED) if c.stage_since <= oldest_at]:
             self._transitions.end(claim.pod, ClaimEvent.EXPIRE)
             self._changes.notify()
 
@@ -294,12 +294,12 @@ class Ledger:
         reclaims = {name: new.queues[name].reclaimed or None for name in changed_names if name in new.queues}
         self._last_reclaims = with_changes(self._last_reclaims, dict.fromkeys(changed_names) | reclaims)
 
-    def _record_evictions(self, before: Decisions, decisions: Decisions) -> None:
+    def _record_evictions(self, old_decisions: Decisions, decisions: Decisions) -> None:
         """Record evictions that have taken effect, because their pods terminate or are gone.
 
         The cause of the eviction and the work that it cost are recorded on the group.
         """
-        for uid, eviction in before.evictions.items():
+        for uid, eviction in old_decisions.evictions.items():
             group, pod = self.registry.groups.get(eviction.victim.group), self.pods.get(uid)
             is_evicted = uid not in decisions.evictions and (pod is None or pod.deleting)
             if group is not None and is_evicted:
@@ -331,7 +331,7 @@ class Ledger:
 
     def _apply(self, group: Group, decision: GroupDecision) -> None:
         """Apply a decision to the state of its group."""
-        now, changed = self._clock(), False
+        now, has_changed = self._clock(), False
         for uid, node in decision.moved.items():  # the scheduler refused these planned nodes
             if (pod := group.pods.get(uid)) is not None:
                 expires_at, text = now + self.limits.refusal_memory, group.attempt(uid).message
@@ -351,13 +351,13 @@ class Ledger:
         # The number of a partial start stays until the job waits again, or until the job has this number.
         keeps_number = decision.reduced_to is None and decision.verdict is Verdict.STARTING
         if not keeps_number and group.reduced_to != decision.reduced_to:
-            group.reduced_to, changed = decision.reduced_to, True
+            group.reduced_to, has_changed = decision.reduced_to, True
         group.has_waited |= decision.verdict is Verdict.WAITING and not decision.undo
         group.start_queue = group.start_queue or (decision.queue if decision.plan else "")
         if decision.stood_whole and not group.has_fully_run:
-            group.run_needs, changed = group.info.needs if group.info else group.needs, True
+            group.run_needs, has_changed = group.info.needs if group.info else group.needs, True
         self._follow_start(group, group.start_after(decision, now), decision.verdict)
-        if changed:
+        if has_changed:
             self.registry.mark_dirty(group.key)
             self._changes.notify()
 
@@ -373,8 +373,8 @@ class Ledger:
         causes = {victim.group: victim.cause for victim in reclaim.victims} if reclaim is not None else {}
         for key in {*spared, *(key for key, cause in causes.items() if cause in LOSS_CAUSES)}:
             if (group := self.registry.groups.get(key)) is not None:
-                earliest = now - self.limits.reclaim_memory
-                times = {receiver: at for receiver, at in group.eviction_times.items() if at > earliest}
+                oldest_at = now - self.limits.reclaim_memory
+                times = {receiver: at for receiver, at in group.eviction_times.items() if at > oldest_at}
                 times.pop(queue, None)
                 group.eviction_times = times | ({queue: now} if key in causes else {})
                 self.registry.mark_dirty(key)
@@ -386,14 +386,14 @@ class Ledger:
         when the group runs, the times of its start are cleared. Decisions on running groups do not depend on
         these times, so this change alone requests no decision.
         """
-        earlier, attempts, group.start = group.start, dict(group.attempts), start
-        if earlier.admitted_at is not None and start.admitted_at is None:
+        old_start, attempts, group.start = group.start, dict(group.attempts), start
+        if old_start.admitted_at is not None and start.admitted_at is None:
             group.reset_attempts()
-        elif start.failures > earlier.failures:
+        elif start.failures > old_start.failures:
             for uid in [uid for uid, attempt in attempts.items() if attempt.binding_fault]:
                 group.record_binding_refused(uid, "")
-        without_times = replace(earlier, admitted_at=None, released_at=None)
-        if start != (without_times if verdict is Verdict.RUNNING else earlier) or group.attempts != attempts:
+        base_start = replace(old_start, admitted_at=None, released_at=None)
+        if start != (base_start if verdict is Verdict.RUNNING else old_start) or group.attempts != attempts:
             self.registry.mark_claims_changed(group.key)
             self._changes.notify()
 
@@ -609,9 +609,9 @@ class ReclaimedCapacity:
         """Record that a group is moved or restarted, with the reserved nodes of its evicted members."""
         group = self._registry.groups.get(moved_group)
         if group is not None and group.info is not None:
-            node_by_uid, moving = dict(_pods_with_nodes(group.info)), reclaim.homes
-            homes = tuple((group.pods[uid], node) for uid, node in moving.items() if uid in group.pods)
-            stayed = len(node_by_uid.keys() - moving.keys())
+            node_by_uid, home_by_uid = dict(_pods_with_nodes(group.info)), reclaim.homes
+            homes = tuple((group.pods[uid], node) for uid, node in home_by_uid.items() if uid in group.pods)
+            stayed = len(node_by_uid.keys() - home_by_uid.keys())
             group.restart_count += reclaim.is_restart
             doublings = min(group.restart_count - 1, _MAX_DOUBLINGS) if reclaim.is_restart else 0
             again_at = reclaim.since + self._memory_seconds * 2**doublings
@@ -641,10 +641,10 @@ class ReclaimedCapacity:
     def _unused_homes(self, move: Move, info: GroupInfo) -> Sequence[tuple[PodRecord, str]]:
         """Return the moved members that no running pod has replaced yet, each with its reserved node."""
         reclaim, node_by_uid = self._reclaims.get(move.claimant), dict(_pods_with_nodes(info))
-        moving = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
+        home_by_uid = reclaim.homes if reclaim is not None and reclaim.since == move.at else {}
         moved_uids = {pod.uid for pod, _ in move.homes}
         other_nodes = {uid: node for uid, node in node_by_uid.items() if uid not in moved_uids}
-        homes = [home for home in move.homes if home[0].uid in moving or home[0].uid not in node_by_uid]
+        homes = [home for home in move.homes if home[0].uid in home_by_uid or home[0].uid not in node_by_uid]
         homes.sort(key=lambda home: home[1] not in other_nodes.values())  # nodes with replacements come first
         return homes[max(len(other_nodes) - move.stayed, 0) :]
 

@@ -137,15 +137,15 @@ class MinResources:
         reserved_claims = [
             claim for pod in _placeholders_of(group) if (claim := self._core.claims.get(pod.uid)) is not None
         ]
-        misfits = set[Shape]()
+        misfit_shapes = set[Shape]()
         for pod in list(group.pods.values()) if reserved_claims else ():
-            if not pod.is_waiting or pod.is_expected or pod.foreign_gates or pod.shape in misfits:
+            if not pod.is_waiting or pod.is_expected or pod.foreign_gates or pod.shape in misfit_shapes:
                 continue
             if self._core.claims.get(pod.uid) is not None or pod.uid in self._pause_until:
                 continue
             if (node := self._node_for(pod, reserved_claims)) is None:
-                misfits.add(pod.shape)
-                if len(misfits) == _MAX_MISFITS:
+                misfit_shapes.add(pod.shape)
+                if len(misfit_shapes) == _MAX_MISFITS:
                     break
                 continue
             self._pause_until[pod.uid] = self._core.clock() + _PAUSE_SECONDS

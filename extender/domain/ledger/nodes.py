@@ -90,13 +90,13 @@ class ResourceColumns:
         self.rebuild(len(self.capacity), (*old_names, *new))
         return True
 
-    def write(self, row: int, name: str, offers: int, fixed: int, planned: int) -> None:
+    def write(self, row: int, name: str, offers: int, fixed_amount: int, planned_amount: int) -> None:
         """Set the allocatable and claimed amounts of a node. Names without a column are ignored."""
         column = self._column_of.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
-            self.capacity[row, column] = max(offers - fixed, _MIN_AMOUNT)
-            self.free[row, column] = max(offers - fixed - planned, _MIN_AMOUNT)
+            self.capacity[row, column] = max(offers - fixed_amount, _MIN_AMOUNT)
+            self.free[row, column] = max(offers - fixed_amount - planned_amount, _MIN_AMOUNT)
 
     def columns_of(self, requests: Resources) -> tuple[Rows, AmountRows] | None:
         """Return the columns and the amounts of a request.
@@ -321,8 +321,8 @@ class NodeCapacity:
     def occupancy(self) -> Occupancy:
         """Return a copy of the occupancy: host ports and terms in use, which concern few nodes."""
         terms = self.terms
-        selected, carried = terms.selected_counts(), terms.anti_affinity_nodes()
-        return Occupancy(self._ports.fixed_ports(), selected, carried, terms.index(), terms.namespace_count)
+        selected, carriers = terms.selected_counts(), terms.anti_affinity_nodes()
+        return Occupancy(self._ports.fixed_ports(), selected, carriers, terms.index(), terms.namespace_count)
 
     def follow_terms(self, pod: PodRecord, old_record: PodRecord | None = None) -> None:
         """Count from now on the pods that the terms of `pod` select.
@@ -360,9 +360,9 @@ class NodeCapacity:
         assert node is not None
         sums = self._sums.get(node.name, _NO_SUMS)
         for name in self._columns.names:
-            offers, fixed = node.allocatable.get(name, 0), sums.fixed.get(name, 0)
-            planned = sums.planned.get(name, 0) + sums.reserved.get(name, 0)
-            self._columns.write(row, name, offers, fixed, planned)
+            offers, fixed_amount = node.allocatable.get(name, 0), sums.fixed.get(name, 0)
+            planned_amount = sums.planned.get(name, 0) + sums.reserved.get(name, 0)
+            self._columns.write(row, name, offers, fixed_amount, planned_amount)
 
     def _record_change(self, row: int, name: str) -> None:
         """Record that a row has changed, which also ends refusals on the node."""

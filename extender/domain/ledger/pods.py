@@ -75,8 +75,8 @@ class StuckPods:
     def record_change(self, old: PodRecord | None, new: PodRecord | None) -> None:
         """Process a change of a member pod. No new record means that the pod is gone."""
         if new is not None and new.deleting and new.holds_capacity:
-            terminating = self._leaving[new.node].get(new.uid)
-            if terminating is None or terminating.pod.deletion_deadline != new.deletion_deadline:
+            terminating_pod = self._leaving[new.node].get(new.uid)
+            if terminating_pod is None or terminating_pod.pod.deletion_deadline != new.deletion_deadline:
                 self._leaving[new.node][new.uid] = _TerminatingPod(new, self._grace_ends_at(new))
             if new.node in self._unreachable_nodes:
                 self._await_end(self._leaving[new.node][new.uid])
@@ -104,12 +104,12 @@ class StuckPods:
         if is_unreachable is (node in self._unreachable_nodes):
             return
         self._unreachable_nodes ^= {node}  # add or remove the node
-        for uid, leaving in self._leaving.get(node, {}).items():
+        for uid, leaving_pod in self._leaving.get(node, {}).items():
             if is_unreachable:
-                self._await_end(leaving)
+                self._await_end(leaving_pod)
             elif uid in self.uids:
                 self.uids.discard(uid)
-                self._registry.mark_dirty(leaving.pod.group)
+                self._registry.mark_dirty(leaving_pod.pod.group)
 
     def record_expired(self) -> None:
         """Count terminating pods on unreachable nodes as stuck once their grace period has ended."""
@@ -117,10 +117,10 @@ class StuckPods:
         while self._ends and self._ends[0][0] <= now:
             _, uid, node = end = heappop(self._ends)
             self._known_ends.discard(end)
-            leaving = self._leaving.get(node, {}).get(uid)
-            if leaving is not None and node in self._unreachable_nodes and uid not in self.uids:
+            leaving_pod = self._leaving.get(node, {}).get(uid)
+            if leaving_pod is not None and node in self._unreachable_nodes and uid not in self.uids:
                 self.uids.add(uid)
-                self._registry.mark_dirty(leaving.pod.group)
+                self._registry.mark_dirty(leaving_pod.pod.group)
 
     def _grace_ends_at(self, pod: PodRecord) -> float:
         """Return the end of a pod's grace period, on the ledger's clock.
@@ -133,10 +133,10 @@ class StuckPods:
             return inf
         return self._clock() + seconds + _CLOCK_SKEW
 
-    def _await_end(self, leaving: _TerminatingPod) -> None:
+    def _await_end(self, leaving_pod: _TerminatingPod) -> None:
         """Wait for the end of a pod's grace period, after which the pod is stuck."""
-        end = leaving.grace_ends_at, leaving.pod.uid, leaving.pod.node
-        if leaving.grace_ends_at < inf and end not in self._known_ends:
+        end = leaving_pod.grace_ends_at, leaving_pod.pod.uid, leaving_pod.pod.node
+        if leaving_pod.grace_ends_at < inf and end not in self._known_ends:
             self._known_ends.add(end)
             heappush(self._ends, end)
             self._forget_gone_pods()
@@ -236,8 +236,8 @@ class Pods:
             self._pods_with_devices.drop(uid)
             if not pod.spec.node_name and requests_devices(pod.spec):
                 self._pods_with_devices.put(uid, original_pod, claims_of(pod))
-            before, is_unmanaged = self.by_uid.get(uid), self.is_unmanaged(pod.spec.scheduler_name)
-            member = before if before is not None and before.group and before.holds_capacity else None
+            old_pod, is_unmanaged = self.by_uid.get(uid), self.is_unmanaged(pod.spec.scheduler_name)
+            member = old_pod if old_pod is not None and old_pod.group and old_pod.holds_capacity else None
             is_ours = not is_unmanaged and (member is not None or self.owns(pod))
             if is_ours or is_unmanaged:
                 record = self._in_composite(self._records.record_of(pod, is_ours))
@@ -342,12 +342,12 @@ class Pods:
 
         Pods on nodes stay in the group in which they started. The plans for all other pods end.
         """
-        before = self._moved_groups.pop(pod_group, pod_group)
+        old_group = self._moved_groups.pop(pod_group, pod_group)
         if target != pod_group:
             self._moved_groups[pod_group] = target
-        group = self._registry.groups.get(before) if before != target else None
+        group = self._registry.groups.get(old_group) if old_group != target else None
         for pod in list(group.pods.values()) if group is not None else ():
-            if pod.is_expected or pod.own_group != pod_group or (pod.node and before != pod_group):
+            if pod.is_expected or pod.own_group != pod_group or (pod.node and old_group != pod_group):
                 continue
             if not pod.node:
                 self._remove(pod.uid)
@@ -400,26 +400,26 @@ class Pods:
             self.drop(record.uid)
             raise
 
-    def _store_record(self, record: PodRecord, before: PodRecord | None) -> None:
+    def _store_record(self, record: PodRecord, old_record: PodRecord | None) -> None:
         """Store a new or changed pod, and update all sums and groups that depend on it."""
-        if before is not None and before.group and before.group != record.group:
-            self.leave_group(before)
+        if old_record is not None and old_record.group and old_record.group != record.group:
+            self.leave_group(old_record)
         self.by_uid[record.uid] = record
         is_other = record.holds_capacity and not record.group
-        if is_other or before is not None:
+        if is_other or old_record is not None:
             self._count_among_others(record, is_other)
-        self._claims.capacity.follow_terms(record, before)
+        self._claims.capacity.follow_terms(record, old_record)
         self._transitions.show(record)
         if record.group:
-            self._stuck_pods.record_change(before, record)
+            self._stuck_pods.record_change(old_record, record)
             group = self._registry.group(record.group)
             group.pods[record.uid] = record
             group.min_member_of_pods = record.min_member or group.min_member_of_pods
-            if before is not None and not record.holds_capacity:
-                group.record_departed(before)
+            if old_record is not None and not record.holds_capacity:
+                group.record_departed(old_record)
             group.record_started(record)
             group.record_bound(record, self._clock())
-            self._record_refusal(group, record, before)
+            self._record_refusal(group, record, old_record)
             claim = self._claims.get(record.uid)
             if record.node or not record.is_waiting:
                 group.attempts.pop(record.uid, None)
@@ -429,7 +429,7 @@ class Pods:
             self._registry.mark_dirty(record.group)
         elif record.scheduler in self.ownership.schedulers and not record.node:
             self._releases.record_foreign_pod(record.uid, is_unmanaged=self.is_unmanaged(record.scheduler))
-        if record.group or _changes_capacity(record, before):  # for other pods, only capacity matters
+        if record.group or _changes_capacity(record, old_record):  # for other pods, only capacity matters
             self._changes.notify()
 
     def _count_among_others(self, pod: PodRecord, is_other: bool) -> None:
@@ -439,14 +439,14 @@ class Pods:
         elif pod.uid in self._other_changes or pod.uid in self._other_pods:
             self._other_changes[pod.uid] = None
 
-    def _record_refusal(self, group: Group, pod: PodRecord, before: PodRecord | None) -> None:
+    def _record_refusal(self, group: Group, pod: PodRecord, old_record: PodRecord | None) -> None:
         """Record a new refusal of a pod by the scheduler.
 
         After the refusal, an answered claim of the pod may move to another node. Two sorts of messages are no
         refusals: messages that quote a refusal by Muster, and messages about pods without a planned node.
         """
         text = pod.unschedulable
-        if not text or before is None or text == before.unschedulable or REFUSAL_PREFIX in text:
+        if not text or old_record is None or text == old_record.unschedulable or REFUSAL_PREFIX in text:
             return
         if self._changes.record_scheduler_call():
             self._changes.notify()

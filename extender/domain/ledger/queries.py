@@ -60,8 +60,8 @@ class GroupQueries:
             counts = Counter(pod.role for pod in group.info.placed_pods) if group.info is not None else {}
             tree = group.record.composite.tree
             states = {(child.name, child.children is not None): child.is_whole(counts) for child in tree}
-            below = self._composites.parts_of(key)
-            return [(each, states.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in below]
+            parts = self._composites.parts_of(key)
+            return [(each, states.get((each.name, each.origin is Origin.COMPOSITE), False)) for each in parts]
 
     def plain_pod(self, key: GroupKey) -> PodRecord | None:
         """Return the plain pod for which a group exists: a pod without a group name and without an owner."""
@@ -151,10 +151,10 @@ class GroupQueries:
         group = self._registry.groups.get(key)
         info = group.info if group else None
         ran_with = group.run_needs.min_member if group and group.run_needs else None
-        admitted = group is not None and group.start.was_admitted
+        was_admitted = group is not None and group.start.was_admitted
         undone_count = group.start_timeouts if group and group.job is None else None
         lost_work = int(group.lost_work) if group is not None else 0
-        return ran_with, info.history.accepted_by if info else "", admitted, undone_count, lost_work
+        return ran_with, info.history.accepted_by if info else "", was_admitted, undone_count, lost_work
 
 
 class QueueQueries:

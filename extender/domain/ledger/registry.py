@@ -82,8 +82,8 @@ class Priorities:
         name, annotations = priority.metadata.name, priority.metadata.annotations or {}
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
         for_groups = open_to_groups and not name.startswith(_SYSTEM_PREFIX)
-        preempts = priority.preemption_policy != keys.NEVER
-        new_class = _PriorityClass(priority.value, priority.global_default, preempts, for_groups)
+        may_preempt = priority.preemption_policy != keys.NEVER
+        new_class = _PriorityClass(priority.value, priority.global_default, may_preempt, for_groups)
         old_class, self._classes[name] = self._classes.get(name), new_class
         return old_class != new_class and self._settle_default()
 
@@ -115,13 +115,13 @@ class Priorities:
             name: The name of the group's class; empty without a class.
             pods: The priorities of the group's pods.
         """
-        highest = max(pods, default=None)
+        max_priority = max(pods, default=None)
         if not name:
-            return self._default if highest is None else highest
+            return self._default if max_priority is None else max_priority
         priority_class = self._classes.get(name, _UNKNOWN_CLASS)
         if priority_class.for_groups:
             return priority_class.value
-        return min(priority_class.value, self._default if highest is None else highest)
+        return min(priority_class.value, self._default if max_priority is None else max_priority)
 
 
 _UNKNOWN_CLASS = _PriorityClass(0, is_default=False, preempts=True, for_groups=False)

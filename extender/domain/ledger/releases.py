@@ -68,8 +68,8 @@ class Releases:
 
     @property
     def counts(self) -> ReleaseCounts:
-        leaving = sum(until > self._clock() for until in self._ends_at.values())
-        return ReleaseCounts(len(self.appearances), leaving, self._taken_back_count)
+        leaving_count = sum(until > self._clock() for until in self._ends_at.values())
+        return ReleaseCounts(len(self.appearances), leaving_count, self._taken_back_count)
 
     @property
     def bypasses(self) -> Bypasses:

@@ -194,12 +194,12 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
 def _owner_of(info: GroupInfo) -> OwnerRecord:
     """Return the owner of the pods of a group."""
     limit = None if info.run_limit is None else int(info.run_limit)
-    uid, needed = f"owner {info.key}", info.min_member
+    uid, needed_count = f"owner {info.key}", info.min_member
     if info.spec.has_podgroup:
         return OwnerRecord(uid, is_suspended=info.is_aborted, run_limit=limit)
     return OwnerRecord(
         uid,
-        MadePods(needed, at_once=needed, together=True),
+        MadePods(needed_count, at_once=needed_count, together=True),
         is_suspended=info.is_aborted,
         run_limit=limit,
         may_use=info.queue if info.use_allowed else "",

@@ -78,7 +78,7 @@ class ShownPods(Appearances):
         with self._lock:
             self._releases.record_fresh_start()
 
-    def record_status(self, namespace: str, name: str, unschedulable: str) -> Uid | None:
+    def record_status(self, namespace: str, name: str, refusal_text: str) -> Uid | None:
         """Record the scheduler's report on an attempt that ended without a binding."""
         with self._lock:
             uid = self._releases.find_by_name(f"{namespace}/{name}")
@@ -87,7 +87,7 @@ class ShownPods(Appearances):
                 return None
             self._changes.record_scheduler_call()
             self._releases.record_ended(pod.uid)
-            self._record_refusal(pod, unschedulable)
+            self._record_refusal(pod, refusal_text)
             self._changes.notify()
             return pod.uid
 

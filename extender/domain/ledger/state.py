@@ -63,10 +63,10 @@ class Changes:
         self.attention = old_attention.after_call(self._clock(), self._pause_seconds)
         return self.attention.asked_since != old_attention.asked_since
 
-    def set_leading(self, leading: bool) -> bool:
+    def set_leading(self, is_leading: bool) -> bool:
         """Record whether decisions of this replica take effect. Return whether this has changed."""
         old_attention = self.attention
-        self.attention = old_attention.with_leading(self._clock(), leading)
+        self.attention = old_attention.with_leading(self._clock(), is_leading)
         return self.attention is not old_attention
 
 

@@ -207,7 +207,7 @@ class HyperNodes:
 
 
 def _nodes_of(
-    hyper_node: HyperNode, table: NodeTable, rows_by_text: Mapping[str, Rows], packed: Mapping[str, _Bits]
+    hyper_node: HyperNode, table: NodeTable, rows_by_text: Mapping[str, Rows], bits: Mapping[str, _Bits]
 ) -> Mask:
     """Return a mask of the rows of a HyperNode's nodes.
 
@@ -215,13 +215,13 @@ def _nodes_of(
         hyper_node: The HyperNode.
         table: The table of nodes.
         rows_by_text: The rows of matching nodes, by pattern.
-        packed: The packed rows of HyperNodes of smaller tiers, which may be members.
+        bits: The packed rows of HyperNodes of smaller tiers, which may be members.
     """
     mask = np.zeros(len(table.nodes), np.bool_)
     for member in hyper_node.spec.members or ():
         exact, regex, selector = member.selector.exact_match, member.selector.regex_match, member.selector
-        if member.type == "HyperNode" and exact is not None and exact.name in packed:
-            mask |= np.unpackbits(packed[exact.name], count=len(mask)).astype(np.bool_)
+        if member.type == "HyperNode" and exact is not None and exact.name in bits:
+            mask |= np.unpackbits(bits[exact.name], count=len(mask)).astype(np.bool_)
         if member.type != "Node":
             continue
         if exact is not None and exact.name in table.row_of:
@@ -262,10 +262,10 @@ def _compile(pattern: str) -> re.Pattern[str]:
 def _may_take_long(pattern: str) -> bool:
     """Return whether a pattern repeats a group with a choice or repetition, or has too many repetitions."""
     text = _ATOM_REGEX.sub("a", pattern)
-    while inner := _GROUP_REGEX.search(text):
-        has_choice = any(each in inner[1] for each in "*+{|")
-        if has_choice and inner[2]:
+    while match := _GROUP_REGEX.search(text):
+        has_choice = any(each in match[1] for each in "*+{|")
+        if has_choice and match[2]:
             return True
-        repetitions = "".join(each for each in inner[1] if each in "*+{|")
-        text = f"{text[: inner.start()]}a{repetitions}{inner[2]}{text[inner.end() :]}"
+        repetitions = "".join(each for each in match[1] if each in "*+{|")
+        text = f"{text[: match.start()]}a{repetitions}{match[2]}{text[match.end() :]}"
     return sum(text.count(each) for each in "*+{") > _MAX_REPEATS

@@ -111,11 +111,11 @@ class Division:
         """Return the deserved amounts in the spec of each node, or else the sum over the node's children."""
         amounts = self.specs.nominal.copy()
         for level in reversed(self.tree.levels):
-            inner = [node for node in level.tolist() if self.tree.has_children(node)]
+            nodes = [node for node in level.tolist() if self.tree.has_children(node)]
             empty = level[:0]
-            rows, parent_index = self.tree.children(np.array(inner, np.intp)) if inner else (empty, empty)
-            child_sums = sums_by_parent(amounts[rows], parent_index, len(inner))
-            amounts[inner] = np.where(amounts[inner] > 0, amounts[inner], child_sums)
+            rows, parent_index = self.tree.children(np.array(nodes, np.intp)) if nodes else (empty, empty)
+            child_sums = sums_by_parent(amounts[rows], parent_index, len(nodes))
+            amounts[nodes] = np.where(amounts[nodes] > 0, amounts[nodes], child_sums)
         return amounts
 
     @cached_property
@@ -132,10 +132,10 @@ class Division:
         ratios = np.divide(self.nominal, total, out=np.zeros_like(self.nominal), where=total > 0)
         nominal_parts = np.minimum(ratios.max(axis=1, initial=0.0), 1.0)
         for level in self.tree.levels:
-            inner = [node for node in level.tolist() if self.tree.has_children(node)]
-            if not inner:
+            inner_nodes = [node for node in level.tolist() if self.tree.has_children(node)]
+            if not inner_nodes:
                 continue
-            parents = np.array(inner, dtype=np.intp)
+            parents = np.array(inner_nodes, dtype=np.intp)
             rows, parent_index = self.tree.children(parents)
             own_parts = nominal_parts[rows] * self.takes_part[rows]
             weights = np.where(self.takes_part[rows] & (own_parts <= 0), self.specs.weights[rows], 0.0)
@@ -197,8 +197,8 @@ class Division:
         specified = self.specs
         for level in reversed(self.tree.levels):
             nodes = level[dirty[level]]
-            inner = np.array([self.tree.has_children(node) for node in nodes.tolist()], dtype=np.bool_)
-            leaves, parents = nodes[~inner], nodes[inner]
+            is_inner = np.array([self.tree.has_children(node) for node in nodes.tolist()], dtype=np.bool_)
+            leaves, parents = nodes[~is_inner], nodes[is_inner]
             self.requests[leaves] = specified.requests[leaves]
             self.takes_part[leaves] = specified.has_groups[leaves]
             self.reserved[leaves] = specified.reserved[leaves]
@@ -223,10 +223,10 @@ class Division:
         root_request = np.minimum(self.requests[TOP], self.ceilings[TOP])
         self.deserved[TOP] = np.maximum(root_request, self.reserved[TOP])
         for level in self.tree.levels:
-            inner = [node for node in level[dirty[level]].tolist() if self.tree.has_children(node)]
-            if not inner:
+            inner_nodes = [node for node in level[dirty[level]].tolist() if self.tree.has_children(node)]
+            if not inner_nodes:
                 continue
-            parents = np.array(inner, dtype=np.intp)
+            parents = np.array(inner_nodes, dtype=np.intp)
             rows, parent_index = self.tree.children(parents)
             specified, reserved, takes_part = self.specs, self.reserved[rows], self.takes_part[rows]
             child_limits = self._limits_of_children(self.ceilings[parents], rows, parent_index)
@@ -258,10 +258,10 @@ class Division:
         return ceilings
 
 
-def _changed_queues(earlier: Division, total: Resources, demands: Demands) -> list[str] | None:
+def _changed_queues(old_division: Division, total: Resources, demands: Demands) -> list[str] | None:
     """Return the queues whose demands changed; None if the tree, the resources or the cluster changed."""
-    old_demands = earlier.demands
-    if total != earlier.total or not have_same_keys(demands, old_demands):
+    old_demands = old_division.demands
+    if total != old_division.total or not have_same_keys(demands, old_demands):
         return None
     names = changed_keys(demands, old_demands)
     changed_names = [name for name in names if demands[name] != old_demands[name]]

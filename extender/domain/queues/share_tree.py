@@ -105,9 +105,9 @@ class ShareTree:
 
         All `nodes` must have children.
         """
-        first, end = self._bounds[:, nodes]
-        rows = np.concatenate([np.arange(start, stop) for start, stop in zip(first, end, strict=True)])
-        return rows, np.repeat(np.arange(len(first)), end - first)
+        starts, ends = self._bounds[:, nodes]
+        rows = np.concatenate([np.arange(start, stop) for start, stop in zip(starts, ends, strict=True)])
+        return rows, np.repeat(np.arange(len(starts)), ends - starts)
 
     def has_children(self, node: int) -> bool:
         return self._child_end[node] > self._first_child[node]

@@ -73,16 +73,16 @@ def desired_state(queue: QueueRecord) -> QueueState:
     return QueueState.CLOSED if last_state is QueueState.CLOSING else last_state
 
 
-def state_of(wish: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
+def state_of(own_state: QueueState, has_groups: bool, is_closed_above: bool = False) -> QueueState:
     """Return the state of a queue to publish.
 
     Args:
-        wish: The state that spec.state or a Command asks for.
+        own_state: The state that spec.state or a Command asks for.
         has_groups: Whether the queue has groups, in any phase.
         is_closed_above: Whether the queue has the closed-by-parent annotation and its parent is closed.
     """
-    if wish is QueueState.UNKNOWN or (wish is QueueState.OPEN and not is_closed_above):
-        return wish
+    if own_state is QueueState.UNKNOWN or (own_state is QueueState.OPEN and not is_closed_above):
+        return own_state
     return QueueState.CLOSING if has_groups else QueueState.CLOSED
 
 
@@ -122,11 +122,11 @@ def annotation_step(queue: QueueRecord, is_below_closed: bool) -> AnnotationStep
         queue: The queue.
         is_below_closed: Whether an ancestor is closed.
     """
-    desired = desired_state(queue)
+    state = desired_state(queue)
     if not queue.closed_by_parent:
-        return AnnotationStep.ADD if is_below_closed and desired is QueueState.OPEN else AnnotationStep.KEEP
+        return AnnotationStep.ADD if is_below_closed and state is QueueState.OPEN else AnnotationStep.KEEP
     is_reported_open = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
-    if desired is QueueState.CLOSED or (not is_below_closed and is_reported_open):
+    if state is QueueState.CLOSED or (not is_below_closed and is_reported_open):
         return AnnotationStep.REMOVE
     return AnnotationStep.KEEP
 

@@ -364,9 +364,9 @@ class AdmittedGroups:
         """Return whether any existing group is recorded as accepted by this queue."""
         return queue_uid in self._by_queue_uid
 
-    def groups_of_missing_queues(self, existing: Set[str]) -> list[GroupRecord]:
-        """Return the groups of all queues whose UID is not in `existing`."""
-        missing_uids = sorted(self._by_queue_uid.keys() - existing)
+    def groups_of_missing_queues(self, existing_uids: Set[str]) -> list[GroupRecord]:
+        """Return the groups of all queues whose UID is not in `existing_uids`."""
+        missing_uids = sorted(self._by_queue_uid.keys() - existing_uids)
         return [record for uid in missing_uids for record in self._by_queue_uid[uid].values()]
 
 

@@ -209,9 +209,9 @@ class Backfill:
     """Reserved capacity of a cycle, and the rules by which other groups may use it."""
 
     def __init__(
-        self, cycle: Cycle, rank: Callable[[GroupInfo], Rank], reserved: dict[GroupKey, ReservedCapacity]
+        self, cycle: Cycle, rank: Callable[[GroupInfo], Rank], capacities: dict[GroupKey, ReservedCapacity]
     ) -> None:
-        self._cycle, self._rank, self._reserves = cycle, rank, reserved
+        self._cycle, self._rank, self._reserves = cycle, rank, capacities
         self._owners_text: tuple[tuple[GroupKey, ...], str] = (), ""  # reserving groups, and a text on them
         self._known_fits: dict[Signature, bool] = {}
         self._cached_counts: CachedCounts = {}

@@ -74,15 +74,15 @@ class Budget:
     rules: QueueRules
     shares: QueueShares
 
-    def __init__(self, snapshot: Snapshot, before: "Budget | None" = None) -> None:
+    def __init__(self, snapshot: Snapshot, old: "Budget | None" = None) -> None:
         """Begin with the free capacity.
 
-        Unchanged parts of `before`, from an earlier cycle, are reused.
+        Unchanged parts of `old`, the budget of an earlier cycle, are reused.
         """
-        self.rules = (QueueRules() if before is None else before.rules).for_queues(snapshot.queues)
+        self.rules = (QueueRules() if old is None else old.rules).for_queues(snapshot.queues)
         self.journal = Journal()  # all allocations and reads; a failed evaluation is rolled back
         self.planner = Planner.from_snapshot(snapshot, self.journal)
-        self.shares = QueueShares(snapshot, None if before is None else before.shares.at_start, self.journal)
+        self.shares = QueueShares(snapshot, None if old is None else old.shares.at_start, self.journal)
         self.flavors = Flavors(snapshot, self.shares)
         self.running = RunningCounts(snapshot, self.rules.limits_by_queue, self.journal)
         self.window = StartingWindow(snapshot, self.shares.tree, self.journal)

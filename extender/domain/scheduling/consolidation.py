@@ -204,8 +204,8 @@ def _why_no_restart(cycle: Cycle, group: GroupInfo, lost_at: float) -> str:
     begin_at = max(lost_at + cycle.limits.lost_domain_grace, move.again_at if move is not None else lost_at)
     if not cycle.is_due(begin_at):
         return f"it restarts elsewhere from {snapshot.timestamp(begin_at)} on"
-    if (blocking := blocking_decision(cycle, group)) is not None:
-        return f"it does not restart elsewhere: {blocking.detail}"
+    if (decision := blocking_decision(cycle, group)) is not None:
+        return f"it does not restart elsewhere: {decision.detail}"
     is_any_starting = group.assumed_pods or cycle.decisions[group.key].plan
     if is_any_starting or need.absent_text or any(pod.is_expected for pod in need.members):
         return "it restarts elsewhere once all its pods exist, and none is starting"

@@ -316,8 +316,8 @@ class Guard:
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:
         cycle, group, journal = self._cycle, self._group, self._cycle.journal
-        if spent := self._allowed_looks - cycle.effort.allow(self._outer_effort):
-            cycle.efforts.spend(group.key, spent)
+        if spent_looks := self._allowed_looks - cycle.effort.allow(self._outer_effort):
+            cycle.efforts.spend(group.key, spent_looks)
             cycle.costly_groups.add(group.key)
         is_over_budget = isinstance(fault, OverBudget)
         if is_over_budget:

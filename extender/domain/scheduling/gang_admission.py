@@ -225,12 +225,12 @@ class Admission:
             capacity.
         """
         reservations = self._reservations
-        own, passable = reservations.own_capacities(group), reservations.passable_capacities(group)
+        own, passable_capacities = reservations.own_capacities(group), reservations.passable_capacities(group)
         signature = None if group.compute(has_spares) else _signature(self._budget.planner, missing(group))
         class_key: tuple[str, ClassKey] | None = None
         if not own and signature is not None and not self._budget.window.has_reserved_places(group):
             need_key = (signature, role_key(group) if self._budget.flavors.flavors_of(group.queue) else None)
-            backfilled_keys = tuple(capacity.group.key for capacity in passable)
+            backfilled_keys = tuple(capacity.group.key for capacity in passable_capacities)
             limits = self._budget.running.class_key(group)
             class_key = group.queue, (need_key, backfilled_keys, limits, self._lending.is_claim_lent(group))
             self._cycle.reads.set_class(group.key, class_key)
@@ -243,8 +243,8 @@ class Admission:
         if decision is not None and is_start and not (own or group.job.min_partial_size):
             reservations.use_reserved(group, decision.plan)
         if decision is not None and decision.reason in RESERVABLE_REASONS and not own:
-            if passable:
-                decision = self._evaluate_with(group, passable)
+            if passable_capacities:
+                decision = self._evaluate_with(group, passable_capacities)
             if decision is not None and decision.reason in RESERVABLE_REASONS:
                 need = self._members_to_start(group)
                 blockers = reservations.blockers_text(group, need, decision.reason)

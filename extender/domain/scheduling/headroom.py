@@ -159,5 +159,5 @@ class HeadroomForecast:
     @cached_property
     def _ends(self) -> list[tuple[RunEnd, GroupInfo]]:
         """Return the expected ends of all running or starting groups, the earliest end first."""
-        running = (group for group in self._cycle.snapshot.groups.values() if nodes_of(group))
-        return sorted(((self._times.end_of(group), group) for group in running), key=lambda end: end[0].at)
+        groups = (group for group in self._cycle.snapshot.groups.values() if nodes_of(group))
+        return sorted(((self._times.end_of(group), group) for group in groups), key=lambda end: end[0].at)

@@ -179,8 +179,8 @@ class VictimShares:
     """Shares of the cycle, for a search for victims for `group`.
 
     Args:
-        scarce: The resources that the group lacks. If free capacity is only fragmented, a queue may lose pods
-            if it exceeds its share of any requested resource.
+        resources: The resources that the group lacks. If free capacity is only fragmented, a queue may lose
+            pods if it exceeds its share of any requested resource.
         assignment: The assigned flavors. Only allocations on the nodes of these flavors are compared.
         crosses_queues: Whether other queues lose capacity, so that the group's queue must stay within its
             share.
@@ -191,7 +191,7 @@ class VictimShares:
         cycle: Cycle,
         group: GroupInfo,
         assignment: FlavorAssignment,
-        scarce: Iterable[str],
+        resources: Iterable[str],
         crosses_queues: bool,
         price: Price,
     ) -> None:
@@ -199,7 +199,7 @@ class VictimShares:
         self._shares = cycle.budget.shares
         self._flavors = cycle.budget.flavors
         self._queue, self._requests, self._name_map = group.queue, assignment.requests, assignment.name_map
-        self._scarce_names = {item for name in scarce for item in assignment.name_map.get(name, (name,))}
+        self._scarce_names = {item for name in resources for item in assignment.name_map.get(name, (name,))}
         self._crosses_queues, self._price = crosses_queues, price
         self._cached_shares: dict[str, float] = {}  # cached shares, until the queue loses capacity
 

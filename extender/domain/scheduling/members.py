@@ -161,8 +161,8 @@ def _complete(cycle: Cycle, group: GroupInfo, active: ActivePlan) -> GroupDecisi
     if not detail and group.job.created_pods is not None:
         detail = created_text(group.job.created_pods, group.min_member)
     reason = Reason.REFUSED_BY_SCHEDULER if refusal else None
-    plan, moved = active.plan, active.rejected_nodes
-    return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=moved)
+    plan, nodes = active.plan, active.rejected_nodes
+    return GroupDecision(group.key, group.queue, Verdict.STARTING, reason, detail, plan=plan, moved=nodes)
 
 
 def _new_members(active: ActivePlan) -> list[PodRecord]:
@@ -326,10 +326,10 @@ def _grow_all(cycle: Cycle, plans: Iterable[ActivePlan], reservations: Reservati
             with Guard(cycle, active.group, active.plan):
                 batches += _batches(active, flavors_in_use(cycle.budget.flavors, active.group, active.plan))
     lines = lines_by_queue(batches, lambda batch: batch.active.group)
-    order = TurnOrder(cycle.budget.shares, cycle.snapshot.queues, lines, lambda batch: batch.active.group)
-    for _, line in order:
+    turns = TurnOrder(cycle.budget.shares, cycle.snapshot.queues, lines, lambda batch: batch.active.group)
+    for _, line in turns:
         batch, has_more = line[0], False
-        max_members = order.members_until_next(batch.requests)
+        max_members = turns.members_until_next(batch.requests)
         group = batch.active.group
         with Guard(cycle, group, batch.active.plan), reservations.use_own_capacity(group):
             has_more = _grow(cycle, batch, max_members, borrows)

@@ -88,8 +88,8 @@ def requests_after(
         changes |= {key: () for key in reported_keys - granted_members.keys() if requests.may_request(key)}
         changes |= granted_members
     pairs = ((requests.decision_of(key), members) for key, members in changes.items())
-    updates = [replace(old, asking=members) for old, members in pairs if old and old.asking != members]
-    return NodeRequests(too_large, requesting_keys), updates
+    new_decisions = [replace(old, asking=members) for old, members in pairs if old and old.asking != members]
+    return NodeRequests(too_large, requesting_keys), new_decisions
 
 
 def with_request(new: GroupDecision, old: GroupDecision | None) -> GroupDecision:
@@ -153,14 +153,14 @@ def _changed_queues(
 class _QueueRequests:
     """Node requests of some queues in one cycle. Requests use headroom, which is freed at the end."""
 
-    def __init__(self, evaluation: Evaluation, find: Callable[[GroupKey], GroupDecision | None]) -> None:
-        self.decision_of = find
+    def __init__(self, evaluation: Evaluation, look_up: Callable[[GroupKey], GroupDecision | None]) -> None:
+        self.decision_of = look_up
         self._evaluation = evaluation
         self._budget: Budget = evaluation.cycle.budget
         self._queues = evaluation.cycle.snapshot.queues
         self._short_scopes = set[Scope]()  # scopes whose limit is too low for all their groups
 
-    def answers(self, waiting: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
+    def answers(self, waiting_lines: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
         """Return by queue the groups that request nodes, and the members for which they do so.
 
         None means all waiting members. Queues whose groups may all request nodes are left out.
@@ -168,30 +168,30 @@ class _QueueRequests:
         journal = self._budget.journal
         checkpoint = journal.checkpoint()
         self._evaluation.reservations.free_all_headroom()  # groups with reserved headroom request nodes, too
-        limited_queues = self._limited_queues(waiting)
+        limited_queues = self._limited_queues(waiting_lines)
         answers: dict[str, dict[GroupKey, tuple[Uid, ...] | None]] = {queue: {} for queue in limited_queues}
-        sources = {queue: self._equal_groups(waiting[queue]) for queue in limited_queues}
+        sources = {queue: self._equal_groups(waiting_lines[queue]) for queue in limited_queues}
         lines = {queue: deque(islice(source, 1)) for queue, source in sources.items()}
-        misfits = Counter[str]()
+        misfit_counts = Counter[str]()
         for queue, line in TurnOrder(self._budget.shares, self._queues, lines, lambda run: run[0]):
             run = line.popleft()
             fitting = run[: self._use_headroom(run)]
             has_spare = len(self._gang_need(run[0]).members) < len(run[0].waiting_pods)  # a run of one group
             answers[queue] |= {group.key: self._requesters(group) if has_spare else None for group in fitting}
-            misfits[queue] += len(fitting) < len(run)
-            if misfits[queue] < _MAX_MISFITS:
+            misfit_counts[queue] += len(fitting) < len(run)
+            if misfit_counts[queue] < _MAX_MISFITS:
                 line.extend(islice(sources[queue], 1))
         journal.roll_back(checkpoint)
         return answers
 
-    def _limited_queues(self, waiting: Lines) -> list[str]:
+    def _limited_queues(self, lines: Lines) -> list[str]:
         """Return the queues without headroom for all their groups.
 
         The result also has all queues below the same child of root, since such queues can share a ceiling.
         """
         shares, journal = self._budget.shares, self._budget.journal
         checkpoint, short_nodes = journal.checkpoint(), set[int]()
-        for queue in waiting:
+        for queue in lines:
             info = self._queues.get(queue)
             usage = info.allocated if info is not None else {}
             growth = {name: n - usage.get(name, 0) for name, n in (info.requested if info else {}).items()}
@@ -199,11 +199,11 @@ class _QueueRequests:
             is_short = any(
                 n > free[name] for _, need, free in shares.headroom(queue, growth) for name, n in need.items()
             )
-            if is_short or self._is_limited(queue, waiting[queue]) or self._budget.flavors.flavors_of(queue):
+            if is_short or self._is_limited(queue, lines[queue]) or self._budget.flavors.flavors_of(queue):
                 short_nodes.update(shares.tree.path(queue)[-2:-1])
             shares.add(queue, growth)
         journal.roll_back(checkpoint)
-        return [queue for queue in waiting if not short_nodes.isdisjoint(shares.tree.path(queue)[-2:-1])]
+        return [queue for queue in lines if not short_nodes.isdisjoint(shares.tree.path(queue)[-2:-1])]
 
     def _is_limited(self, queue: str, line: Iterable[GroupInfo]) -> bool:
         """Return whether limits on running pods can prevent a group of a queue from requesting nodes.
@@ -216,8 +216,8 @@ class _QueueRequests:
         if limits is None:
             return False
         for group in line:
-            for scope, added, free_counts in self._budget.running.remaining(group, len(group.waiting_pods)):
-                needs[scope].update(added)
+            for scope, counts, free_counts in self._budget.running.remaining(group, len(group.waiting_pods)):
+                needs[scope].update(counts)
                 free[scope] = free_counts
         short_scopes = {
             scope for scope, sums in needs.items() if any(n > free[scope][kind] for kind, n in sums.items())
@@ -283,10 +283,10 @@ class _QueueRequests:
         uids = [pod.uid for pod in needed_pods]
         for _, equal_pods in groupby(spare, lambda pod: pod.shape):
             pods = [*equal_pods]
-            single = Missing((pods[0],))
-            fitting_pods = pods[: self._count_fitting(group, single)]
+            one_member = Missing((pods[0],))
+            fitting_pods = pods[: self._count_fitting(group, one_member)]
             if fitting_pods:
-                self._budget.shares.add(group.queue, single.requests, len(fitting_pods))
+                self._budget.shares.add(group.queue, one_member.requests, len(fitting_pods))
                 self._budget.running.add(group, len(fitting_pods))
             uids += [pod.uid for pod in fitting_pods]
         return None if len(uids) == len(needed_pods) + len(spare) else tuple(uids)

@@ -138,8 +138,8 @@ def why_not_replaced(cycle: Cycle, group: GroupInfo) -> GroupDecision | None:
     members of its groups are still replaced.
     """
     queue = cycle.snapshot.queues.get(group.queue)
-    drains = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
-    is_held = queue is not None and (group.spec.is_held or drains)
+    is_draining = group.is_drained or (queue is not None and queue.record.stop_policy == keys.STOP_DRAIN)
+    is_held = queue is not None and (group.spec.is_held or is_draining)
     return _held_decision(group, queue.record) if queue is not None and is_held else None
 
 
@@ -341,8 +341,8 @@ def _terms_text(node_terms: bytes) -> str:
     """Return the terms of a node affinity as text for users."""
     texts: list[str] = []
     for term in msgspec.json.decode(node_terms or b"[]", type=list[NodeSelectorTerm]):
-        required = (*(term.match_expressions or ()), *(term.match_fields or ()))
-        phrases = [f"{r.key} {r.operator} {listed(r.values or (), _MAX_LISTED)}".rstrip() for r in required]
+        rules = (*(term.match_expressions or ()), *(term.match_fields or ()))
+        phrases = [f"{r.key} {r.operator} {listed(r.values or (), _MAX_LISTED)}".rstrip() for r in rules]
         texts.append(listed(phrases, _MAX_LISTED, " and "))
     return listed(texts, _MAX_LISTED, " or ")
 

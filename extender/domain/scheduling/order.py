@@ -203,8 +203,8 @@ class Strategies:
         A group that missed many rotations has one turn before the other groups, not one turn for each missed
         rotation.
         """
-        newest, own_rotation = self._newest_rotations.get(group.queue, 0), group.start.rotation
-        return newest if own_rotation is None else max(own_rotation, newest - 1)
+        newest_rotation, own_rotation = self._newest_rotations.get(group.queue, 0), group.start.rotation
+        return newest_rotation if own_rotation is None else max(own_rotation, newest_rotation - 1)
 
     @cached_property
     def _newest_rotations(self) -> dict[str, int]:
@@ -219,8 +219,8 @@ class Strategies:
 
 def advance_rotation(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> None:
     """Record on the decision of each group its next rotation. This cycle has evaluated all `groups`."""
-    rotating = [group for group in groups if strategies.strategy_of(group).has_turns(group)]
-    for line in lines_by_queue(rotating, lambda group: group, strategies.rank).values():
+    rotating_groups = [group for group in groups if strategies.strategy_of(group).has_turns(group)]
+    for line in lines_by_queue(rotating_groups, lambda group: group, strategies.rank).values():
         is_passed = False
         for group in reversed(line):
             decision = cycle.decisions[group.key]

@@ -139,11 +139,11 @@ def _within_ceilings(
     lists. If the joining members of the plan exceed a ceiling, they are left out of the plan.
     """
     joining_pods = [pod for pod in group.waiting_pods if pod.uid in plan and not pod.reserved_for]
-    excluded = {pod.uid: plan[pod.uid] for pod in joining_pods}
-    if not excluded or not budget.shares.ceiling_excess(group.queue, budget.requests(group, excluded)):
+    nodes = {pod.uid: plan[pod.uid] for pod in joining_pods}
+    if not nodes or not budget.shares.ceiling_excess(group.queue, budget.requests(group, nodes)):
         return plan, unplanned_pods
-    budget.planner.unplace(group.waiting_pods, excluded)
-    return {uid: node for uid, node in plan.items() if uid not in excluded}, (*unplanned_pods, *joining_pods)
+    budget.planner.unplace(group.waiting_pods, nodes)
+    return {uid: node for uid, node in plan.items() if uid not in nodes}, (*unplanned_pods, *joining_pods)
 
 
 def _holding(group: GroupInfo) -> Holding:
@@ -195,26 +195,26 @@ def _oldest_unused_nodes(group: GroupInfo) -> tuple[UnusedNode, ...]:
     return tuple({node[1:]: node for node in ordered_nodes}.values())
 
 
-def _is_overdue(cycle: Cycle, group: GroupInfo, unused: UnusedNode) -> bool:
+def _is_overdue(cycle: Cycle, group: GroupInfo, node: UnusedNode) -> bool:
     """Return whether the scheduler's time to use a planned node is over.
 
     A repeated refusal ends this time at once. However, if a pod has just left a node, the scheduler may not
     know this yet, so the time does not end at once.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
-    asked_at = attention.since(unused.since)  # first time that the scheduler asked for other pods since
+    asked_at = attention.since(node.since)  # first time that the scheduler asked for other pods since
     if asked_at is None:  # asking for pods later triggers no cycle
         cycle.request_cycle_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False
-    begins_at = max(unused.since, attention.leading_since)
-    if unused.is_refused:
+    begins_at = max(node.since, attention.leading_since)
+    if node.is_refused:
         last_left_at, grace = cycle.snapshot.last_freed.for_group(group.key), limits.refusal_grace
-        return (unused.asked_twice and last_left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
+        return (node.asked_twice and last_left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight_count
     if asked_at is not None:
         return cycle.is_due(asked_at + grace)
-    return unused.was_refused and cycle.is_due(begins_at + _SILENT_FACTOR * grace)
+    return node.was_refused and cycle.is_due(begins_at + _SILENT_FACTOR * grace)
 
 
 def pods_with_flavors(

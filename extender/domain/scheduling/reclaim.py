@@ -260,8 +260,8 @@ def _starved_groups(cycle: Cycle) -> list[GroupInfo]:
     """
     starving_groups: list[GroupInfo] = []
     for key, decision in list(cycle.decisions.items()):
-        waits = decision.verdict is Verdict.WAITING and decision.reclaim is None
-        if waits and decision.reason in _STARVING_REASONS:
+        is_waiting = decision.verdict is Verdict.WAITING and decision.reclaim is None
+        if is_waiting and decision.reason in _STARVING_REASONS:
             group = cycle.snapshot.groups[key]
             with Guard(cycle, group):
                 if not missing(group).members:
@@ -433,12 +433,12 @@ class _Searches:
         """
         journal = self._cycle.budget.journal
         for assignment in self._cycle.budget.flavors.assignments(group, need):
-            wanted = assignment.members
+            members = assignment.members
             planner = self._base_planner.clone()
             planner.unplace(need.members, self._lending.reserved_nodes(group))
             self._reservations.free_own_capacity(group, planner)
-            free_amounts = planner.capacity.sum_for(wanted.shapes)  # fragmented resources are not scarce
-            scarce_resources = [name for name, n in wanted.requests.items() if n > free_amounts.get(name, 0)]
+            free_amounts = planner.capacity.sum_for(members.shapes)  # fragmented resources are not scarce
+            scarce_resources = [name for name, n in members.requests.items() if n > free_amounts.get(name, 0)]
             if must_move and scarce_resources:
                 continue
             arguments = (self._cycle, group, assignment, scarce_resources, may_cross_queues, self._price)
@@ -447,11 +447,11 @@ class _Searches:
             disruptions = self._candidates.disruptions
             if must_move:
                 found_victims = find_units_with_homes(
-                    self._cycle, planner, UnchangedShares(*arguments), eviction_units, disruptions, wanted
+                    self._cycle, planner, UnchangedShares(*arguments), eviction_units, disruptions, members
                 )
             else:
                 search = Search(planner, VictimShares(*arguments), eviction_units, disruptions.clone())
-                found_victims = search.find(wanted)
+                found_victims = search.find(members)
             journal.roll_back(checkpoint)
             if found_victims is not None:
                 return found_victims
@@ -552,8 +552,8 @@ def _record_refused_eviction(cycle: Cycle, group: GroupInfo) -> None:
 def _is_in_vain(cycle: Cycle, taken_record: QueueTaken) -> bool:
     """Return whether a group has ended or waits again without having used its reclaimed capacity."""
     decision = cycle.current_decision(GroupKey(taken_record.group))
-    waits = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
-    return waits or cycle.find_receiver(taken_record) is None
+    is_waiting = decision is None or (decision.verdict is Verdict.WAITING and decision.reclaim is None)
+    return is_waiting or cycle.find_receiver(taken_record) is None
 
 
 def _cause_sets(cycle: Cycle, group: GroupInfo, need: Missing) -> Iterator[Sequence[EvictionCause]]:

@@ -153,10 +153,10 @@ class Reservations:
             return None
         if self._backfill.forecast.still_fits(old, group):
             return old
-        later = self._backfill.forecast.with_new_start(old, group)
-        if later is not None and (cycle.snapshot.now < old.stays_until or self._has_searched()):
-            return _passable_no_later(later, old)
-        if later is None and self._has_searched():
+        new_reservation = self._backfill.forecast.with_new_start(old, group)
+        if new_reservation is not None and (cycle.snapshot.now < old.stays_until or self._has_searched()):
+            return _passable_no_later(new_reservation, old)
+        if new_reservation is None and self._has_searched():
             return None
         stay_seconds = max(2.0 * (old.stays_until - old.since), _MIN_STAY_SECONDS)
         new = self._backfill.forecast.search(group, self.unreserved_capacity(), stay_seconds)
@@ -332,11 +332,11 @@ class Reservations:
         """Return how many seconds a group waits before it may get a reservation."""
         return self._cycle.snapshot.queues[group.queue].record.reserve_after
 
-    def _groups_to_search(self, eligible: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
+    def _groups_to_search(self, groups: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
         """Return the groups to search for now: always the first groups, and some of the others in turn."""
-        if len(eligible) <= _MAX_SEARCHES:
-            return eligible
-        first_groups, other_groups = eligible[:_TURN_COUNT], eligible[_TURN_COUNT:]
+        if len(groups) <= _MAX_SEARCHES:
+            return groups
+        first_groups, other_groups = groups[:_TURN_COUNT], groups[_TURN_COUNT:]
         now, changed_at = int(self._cycle.snapshot.now), int(self._cycle.snapshot.changed_at)
         if (now - changed_at) * _TURN_COUNT < len(other_groups):
             self._cycle.request_cycle_at(now + 1.0)

@@ -265,8 +265,8 @@ def _latest_decisions(
     cycle, previous = evaluation.cycle, inadmissible.previous.groups
     decisions: dict[GroupKey, GroupDecision] = {}
     if inadmissible.memory is not None:
-        updates = inadmissible.updated_decisions(cycle.decisions, evaluation.heads)
-        decisions = {decision.key: decision for decision in updates}
+        updated_decisions = inadmissible.updated_decisions(cycle.decisions, evaluation.heads)
+        decisions = {decision.key: decision for decision in updated_decisions}
         for key, position in positions.items():
             decision = decisions.get(key) or previous.get(key)
             if decision is not None and key not in cycle.decisions and position != decision.position:
@@ -299,14 +299,14 @@ def _is_renumbered(old_decision: GroupDecision | None, new: GroupDecision) -> bo
 
 
 def _instants(
-    cycle: Cycle, inadmissible: InadmissibleGroups, deleted: Set[GroupKey]
+    cycle: Cycle, inadmissible: InadmissibleGroups, deleted_keys: Set[GroupKey]
 ) -> tuple[Mapping[GroupKey, float], float | None]:
     """Return when time alone could next change each decision, and the earliest of these times."""
     instants, carried_facts = cycle.instants, inadmissible.facts
     if carried_facts is None or inadmissible.memory is None:
         return instants, min(instants.values(), default=None)
     previous, earliest = carried_facts.instants, inadmissible.previous.requeue_at
-    old = {key: previous[key] for key in (*cycle.decisions, *deleted, NO_GROUP) if key in previous}
+    old = {key: previous[key] for key in (*cycle.decisions, *deleted_keys, NO_GROUP) if key in previous}
     if old == instants:
         return previous, earliest
     rest = {key: at for key, at in previous.items() if key not in old} if old.keys() - instants else previous
@@ -346,9 +346,9 @@ class _PreviousQueues(NamedTuple):
         """Return the previous results, with the changed nodes of the queue tree; empty if not comparable."""
         if (facts := inadmissible.facts) is None:
             return cls()
-        shares, earlier, snapshot = cycle.budget.shares, facts.evaluated.cycle.budget.shares, cycle.snapshot
-        changed_at_start = shares.at_start.nodes_changed_since(earlier.at_start)
-        changed_nodes = shares.state.nodes_changed_since(earlier.state)
+        shares, previous, snapshot = cycle.budget.shares, facts.evaluated.cycle.budget.shares, cycle.snapshot
+        changed_at_start = shares.at_start.nodes_changed_since(previous.at_start)
+        changed_nodes = shares.state.nodes_changed_since(previous.state)
         is_comparable = (
             snapshot.past_usage.shown_usages is facts.snapshot.past_usage.shown_usages
             and snapshot.pools == facts.snapshot.pools
@@ -357,7 +357,7 @@ class _PreviousQueues(NamedTuple):
             changed_at_start is None
             or changed_nodes is None
             or not is_comparable
-            or shares.at_start.reduced_guarantees != earlier.at_start.reduced_guarantees
+            or shares.at_start.reduced_guarantees != previous.at_start.reduced_guarantees
         ):
             return cls()
         results = inadmissible.previous.queues, facts.snapshot.queues, facts.lines, facts.reserving_queues
@@ -486,8 +486,8 @@ def _reserving_queues(inadmissible: InadmissibleGroups, new: Mapping[str, QueueD
     """Return the queues with a reservation, or with reclaimed capacity."""
     carried_facts, old_decisions = inadmissible.facts, inadmissible.previous.queues
     names = set(changed_keys(new, old_decisions if carried_facts is not None else {}))
-    reserved = (name for name in names if name in new and (new[name].reservation or new[name].reclaimed))
-    return {*(carried_facts.reserving_queues - names if carried_facts is not None else ()), *reserved}
+    new_names = (name for name in names if name in new and (new[name].reservation or new[name].reclaimed))
+    return {*(carried_facts.reserving_queues - names if carried_facts is not None else ()), *new_names}
 
 
 class _FlavorShares:

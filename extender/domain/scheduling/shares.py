@@ -40,10 +40,10 @@ class ShareState(NamedTuple):
     reduced_guarantees: Mapping[str, Resources]  # available parts of guarantees that cannot be met
 
     @classmethod
-    def from_snapshot(cls, snapshot: Snapshot, before: "ShareState | None") -> "ShareState":
+    def from_snapshot(cls, snapshot: Snapshot, old_state: "ShareState | None") -> "ShareState":
         """Return the state of the shares at the start of a cycle.
 
-        Unchanged parts of `before`, the state of an earlier cycle, are reused. They do not change the result.
+        The state of an earlier cycle (`old_state`) only saves work: its unchanged parts are reused.
         """
         queues, total, oversell = snapshot.queues, total_of(snapshot), snapshot.limits.oversell
         rows_of_pools = _pool_rows_of(snapshot)
@@ -51,13 +51,13 @@ class ShareState(NamedTuple):
         known_demands: Demands = {}
         known_own: Mapping[str, Resources] = {}
         if (
-            before is not None
-            and _pool_rows_of(before.snapshot) is rows_of_pools
-            and before.snapshot.limits == snapshot.limits
-            and have_same_keys(queues, before.snapshot.queues)
+            old_state is not None
+            and _pool_rows_of(old_state.snapshot) is rows_of_pools
+            and old_state.snapshot.limits == snapshot.limits
+            and have_same_keys(queues, old_state.snapshot.queues)
         ):
-            known_queues, known_demands = before.snapshot.queues, before.specified_division.demands
-            known_own = before.holdings.own_amounts
+            known_queues, known_demands = old_state.snapshot.queues, old_state.specified_division.demands
+            known_own = old_state.holdings.own_amounts
         changed_demands: dict[str, QueueDemand] = {}
         changed_own: dict[str, Resources] = {}
         for name in changed_keys(queues, known_queues):
@@ -68,14 +68,14 @@ class ShareState(NamedTuple):
                 changed_own[name] = {**queue.allocated, **snapshot.pools.rename(queue.amounts_by_pool)}
         demands, amounts = with_changes(known_demands, changed_demands), with_changes(known_own, changed_own)
         division = specified_division = Division.divide(
-            total, demands, None if before is None else before.specified_division
+            total, demands, None if old_state is None else old_state.specified_division
         )
-        if available := specified_division.available_guarantees():
-            reduced = {name: _lower_guarantee(demands[name], part) for name, part in available.items()}
-            division = Division.divide(total, with_changes(demands, reduced), specified_division)
-        earlier = before.holdings if before is not None else None
-        holdings = earlier.for_division(division, amounts) if earlier else Holdings(division, amounts)
-        return cls(division, holdings, snapshot, specified_division, available)
+        if guarantees := specified_division.available_guarantees():
+            new_demands = {name: _lower_guarantee(demands[name], part) for name, part in guarantees.items()}
+            division = Division.divide(total, with_changes(demands, new_demands), specified_division)
+        previous = old_state.holdings if old_state is not None else None
+        holdings = previous.for_division(division, amounts) if previous else Holdings(division, amounts)
+        return cls(division, holdings, snapshot, specified_division, guarantees)
 
     @property
     def pool_rows(self) -> PoolRows:
@@ -312,10 +312,10 @@ class QueueShares:
             unused_amount = 0
             for node in self.tree.path(queue):
                 limit = self._limit(node, name)
-                available = max(limit - self._counted_amounts(node).get(name, 0), 0.0) + unused_amount
+                free_amount = max(limit - self._counted_amounts(node).get(name, 0), 0.0) + unused_amount
                 if self._has_unused_reserve(node):
-                    available = min(available, max(limit - self._holdings.held(node).get(name, 0), 0.0))
-                max_times = min(max_times, (available + EPSILON) / amount)
+                    free_amount = min(free_amount, max(limit - self._holdings.held(node).get(name, 0), 0.0))
+                max_times = min(max_times, (free_amount + EPSILON) / amount)
                 unused_amount += self._holdings.unused(node, name)
         return int(max_times)
 
@@ -500,10 +500,10 @@ def _pool_rows_of(snapshot: Snapshot) -> PoolRows | None:
     return snapshot.nodes.pool_rows(snapshot.pools) if snapshot.pools.all_pools else None
 
 
-def _lower_guarantee(demand: QueueDemand, met: Resources) -> QueueDemand:
-    """Return a demand with a lower guarantee: only `met` of these resources are guaranteed."""
-    lending_limit = {name: limit for name, limit in (demand.lending_limit or {}).items() if name not in met}
-    return replace(demand, guarantee={**demand.guarantee, **met}, lending_limit=lending_limit or None)
+def _lower_guarantee(demand: QueueDemand, part: Resources) -> QueueDemand:
+    """Return a demand with a lower guarantee. `part` has the amounts that are available for the guarantee."""
+    lending_limit = {name: limit for name, limit in (demand.lending_limit or {}).items() if name not in part}
+    return replace(demand, guarantee={**demand.guarantee, **part}, lending_limit=lending_limit or None)
 
 
 def _demand(queue: QueueInfo, oversell: float) -> QueueDemand:

@@ -323,8 +323,8 @@ class Candidates:
         Groups with spare members do not count: their spare members are evicted one by one.
         """
         shares = self._cycle.budget.shares
-        running = self._running_groups.get(queue, ())
-        groups = (group for group in running if len(group.placed_pods) <= group.min_member)
+        running_groups = self._running_groups.get(queue, ())
+        groups = (group for group in running_groups if len(group.placed_pods) <= group.min_member)
         return any(shares.is_below_share_without(queue, group.allocated) for group in groups)
 
     def _consolidates(self, queue: str) -> bool:

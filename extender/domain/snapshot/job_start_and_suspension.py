@@ -274,11 +274,11 @@ def differences(managed: ManagedJob) -> dict[str, object]:
         return {"minMember": job.declared_count} if job.declared_count < group.min_member else {}
     queue = podgroup_queue(job, managed.queue)
     target = {"minMember": managed.member_count, "queue": queue, "priorityClassName": job.priority_class}
-    actual = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
+    current = {"minMember": group.min_member, "queue": group.queue, "priorityClassName": group.priority_class}
     if explicit_queue(queue) == explicit_queue(group.queue):
-        actual["queue"] = queue
+        current["queue"] = queue
     names = target if job.is_suspended else ("minMember",)
-    changes: dict[str, object] = {name: target[name] for name in names if actual[name] != target[name]}
+    changes: dict[str, object] = {name: target[name] for name in names if current[name] != target[name]}
     if job.is_commanded and job.is_suspended and job.by_role != group.min_task_member:
         changes["minTaskMember"] = {**dict.fromkeys(group.min_task_member), **job.by_role}
     requests = min_resources(job) if managed.member_count == job.pod_count else None
@@ -320,7 +320,7 @@ def unsuspend(
 
 
 def unsuspend_unread(
-    uid: str, version: str, suspend: Path, annotations: Iterable[Path], group: str, at_time: str
+    uid: str, version: str, suspend_path: Path, annotations: Iterable[Path], group: str, at_time: str
 ) -> dict[str, Any]:
     """Return a merge patch that unsuspends a job which has not been read.
 
@@ -328,8 +328,8 @@ def unsuspend_unread(
     """
     annotation = {keys.STARTED: at_time}
     patch: dict[str, Any] = {"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotation}}
-    if suspend:
-        _put(patch, suspend, False)
+    if suspend_path:
+        _put(patch, suspend_path, False)
     for path in annotations:
         _put(patch, (*path, keys.GROUP_ANNOTATION), group)
     return patch
@@ -337,10 +337,10 @@ def unsuspend_unread(
 
 def _put(patch: dict[str, Any], path: Path, value: object) -> None:
     """Set a value in a nested patch, and create the objects above it."""
-    *parents, last = path
+    *parents, last_key = path
     for name in parents:
         patch = patch.setdefault(name, {})
-    patch[last] = value
+    patch[last_key] = value
 
 
 def with_fields(obj: Json, fields: Json) -> list[Operation]:

@@ -177,7 +177,7 @@ class NodeIndex:
                 return self.domains(key) >= 0
             case "DoesNotExist":
                 return self.domains(key) < 0
-            case "Gt" | "Lt" as comparison if values and (bound := as_number(values[0])) is not None:
+            case "Gt" | "Lt" as comparison if values and (limit := as_number(values[0])) is not None:
                 mask = np.zeros(self._size, np.bool_)
                 if (by_value := self._by_label.get(key)) is None:
                     return mask  # without a cache entry: pods may name any key
@@ -187,7 +187,7 @@ class NodeIndex:
                     pairs = np.array(cells, np.int64).reshape(-1, 2)
                     self._numbers[key] = pairs[:, 0], pairs[:, 1]
                 rows, numbers = self._numbers[key]
-                mask[rows[numbers > bound if comparison == "Gt" else numbers < bound]] = True
+                mask[rows[numbers > limit if comparison == "Gt" else numbers < limit]] = True
                 return mask
         return np.zeros(self._size, np.bool_)
 
@@ -326,8 +326,8 @@ class NodeTable:
                 mask = self._index.mask(test)
             entry = self._age, mask
             max_masks = _MAX_BYTES // (len(self.nodes) + 1)
-            for oldest in tuple(self._masks)[: max_masks // 8 + 1] if len(self._masks) >= max_masks else ():
-                self._masks.pop(oldest, None)
+            for old_key in tuple(self._masks)[: max_masks // 8 + 1] if len(self._masks) >= max_masks else ():
+                self._masks.pop(old_key, None)
         self._masks[test.key] = entry  # the most recently used mask comes last
         return entry[1]
 
@@ -337,8 +337,8 @@ class NodeTable:
         The keys are the numbers of a gang's pods by shape. Callers add answers. If there are more answers
         than the limit, the oldest are dropped.
         """
-        for oldest in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MAX_ANSWERS, 0))):
-            del self._fits_when_empty[oldest]
+        for key in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MAX_ANSWERS, 0))):
+            del self._fits_when_empty[key]
         return self._fits_when_empty
 
     def pool_rows(self, pools: Pools) -> PoolRows:
@@ -380,19 +380,19 @@ class NodeTable:
             self._level_domains[level] = reduce(_joint_domains, domains)
         return self._level_domains[level]
 
-    def nested_domains(self, level: str, inner: str) -> tuple[Rows, Rows]:
-        """Return the domains of `inner`, split where they cross the borders of domains of `level`.
+    def nested_domains(self, level: str, inner_level: str) -> tuple[Rows, Rows]:
+        """Return the domains of `inner_level`, split where they cross the borders of domains of `level`.
 
         Returns:
             The domain of `level` that contains each split domain, and the split domain of each row; -1: none.
         """
-        if (level, inner) not in self._nested_domains:
-            outer = self.domains_of_level(level)
-            numbers = _joint_domains(outer, self.domains_of_level(inner))
+        if (level, inner_level) not in self._nested_domains:
+            outer_rows = self.domains_of_level(level)
+            numbers = _joint_domains(outer_rows, self.domains_of_level(inner_level))
             outer_of = np.full(numbers.max(initial=-1) + 1, -1, np.int64)
-            outer_of[numbers[numbers >= 0]] = outer[numbers >= 0]
-            self._nested_domains[level, inner] = outer_of, numbers
-        return self._nested_domains[level, inner]
+            outer_of[numbers[numbers >= 0]] = outer_rows[numbers >= 0]
+            self._nested_domains[level, inner_level] = outer_of, numbers
+        return self._nested_domains[level, inner_level]
 
     def path_order(self, level: str) -> tuple[Rows, Rows]:
         """Return the rows ordered by the domains of their nodes, and the rank of each row.
@@ -401,10 +401,10 @@ class NodeTable:
         """
         if level not in self._path_orders:
             levels = [self.domains(label) for label in self.topologies.levels_with(level)]
-            order = np.lexsort((np.arange(len(self.nodes)), *levels[::-1]))
+            sorted_rows = np.lexsort((np.arange(len(self.nodes)), *levels[::-1]))
             ranks = np.zeros(len(self.nodes), np.int64)
-            ranks[order] = np.arange(len(self.nodes))
-            self._path_orders[level] = order, ranks
+            ranks[sorted_rows] = np.arange(len(self.nodes))
+            self._path_orders[level] = sorted_rows, ranks
         return self._path_orders[level]
 
 
@@ -414,11 +414,11 @@ def _tier_of(level: str) -> int | None:
     return int(number) if number != level and is_count(number) else None
 
 
-def _joint_domains(outer: Rows, inner: Rows) -> Rows:
+def _joint_domains(outer_rows: Rows, inner_rows: Rows) -> Rows:
     """Return for each row a number that stands for its pair of domains; -1 where one domain is missing."""
-    has_both = (outer >= 0) & (inner >= 0)
-    pairs = outer[has_both] * (inner.max(initial=-1) + 1) + inner[has_both]
-    numbers = np.full(len(outer), -1, np.int64)
+    has_both = (outer_rows >= 0) & (inner_rows >= 0)
+    pairs = outer_rows[has_both] * (inner_rows.max(initial=-1) + 1) + inner_rows[has_both]
+    numbers = np.full(len(outer_rows), -1, np.int64)
     numbers[has_both] = np.unique(pairs, return_inverse=True)[1]
     return numbers
 

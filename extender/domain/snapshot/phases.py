@@ -215,5 +215,5 @@ def state_of(group: GroupInfo) -> State:
     # Only an admission by Muster counts as a start. A pod that was created with a node name does not count:
     # otherwise all other members could bypass the queue's state, order, share and ceiling. After a crash, the
     # record on the PodGroup proves the admission, unless the group has waited again since.
-    resumes = group.history.resumes and (group.placed_pods or group.job.is_unsuspended)
-    return State.STARTING if group.start.was_admitted or group.assumed_pods or resumes else State.WAITING
+    is_resuming = group.history.resumes and (group.placed_pods or group.job.is_unsuspended)
+    return State.STARTING if group.start.was_admitted or group.assumed_pods or is_resuming else State.WAITING

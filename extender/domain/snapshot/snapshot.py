@@ -151,8 +151,8 @@ class Occupancy(msgspec.Struct, frozen=True, eq=False):
         for pod, node, times in pods:
             rules = pod.shape.constraints
             port_changes += [(node, port, times) for port in rules.ports]
-            selecting = self.terms.terms_selecting(pod.namespace, pod.labels) if len(self.terms) else ()
-            selections += [(term, node, times) for term in selecting]
+            selecting_terms = self.terms.terms_selecting(pod.namespace, pod.labels) if len(self.terms) else ()
+            selections += [(term, node, times) for term in selecting_terms]
             carriers += [(term, node, times) for term in rules.anti_affinity if term in self.carrier_counts]
         if not (port_changes or selections or carriers):
             return self
@@ -173,14 +173,14 @@ def _with_count_changes(
     """Return the two-level counts after changes, without zeros. Outer keys of `counts` stay even if empty."""
     new_counts: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
     copied_keys: set[Any] = set()
-    for outer, inner, times in changes:
-        if outer not in copied_keys:
-            copied_keys.add(outer)
-            new_counts[outer] = dict(new_counts.get(outer, {}))
-        add_times(new_counts[outer], {inner: 1}, times)
-        if not (new_counts[outer] or outer in counts):
-            del new_counts[outer]
-            copied_keys.discard(outer)
+    for key, counted_key, times in changes:
+        if key not in copied_keys:
+            copied_keys.add(key)
+            new_counts[key] = dict(new_counts.get(key, {}))
+        add_times(new_counts[key], {counted_key: 1}, times)
+        if not (new_counts[key] or key in counts):
+            del new_counts[key]
+            copied_keys.discard(key)
     return new_counts
 
 
@@ -219,23 +219,23 @@ class OtherPods:
         Args:
             changes: The new records by UID; None for a pod that is gone.
         """
-        new, parts, leaving = OtherPods(), list(self._parts), dict(self.leaving)
+        new, parts, leaving_pods = OtherPods(), list(self._parts), dict(self.leaving)
         copied_parts: dict[int, dict[Uid, PodRecord]] = {}
         for uid, pod in changes.items():
             number = _part_of(uid)
             if number not in copied_parts:
                 parts[number] = copied_parts[number] = dict(parts[number])
             copied_parts[number].pop(uid, None)
-            leaving.pop(uid, None)
+            leaving_pods.pop(uid, None)
             if pod is not None:
                 copied_parts[number][uid] = pod
             if pod is not None and pod.deleting:
-                leaving[uid] = pod
-        lowest = list(self._lowest_priorities)
+                leaving_pods[uid] = pod
+        lowest_priorities = list(self._lowest_priorities)
         for number, part in copied_parts.items():
-            evictable = (pod for pod in part.values() if pod.may_be_evicted() and not pod.deleting)
-            lowest[number] = min((pod.priority for pod in evictable), default=inf)
-        new.leaving, new._parts, new._lowest_priorities = leaving, tuple(parts), tuple(lowest)
+            evictable_pods = (pod for pod in part.values() if pod.may_be_evicted() and not pod.deleting)
+            lowest_priorities[number] = min((pod.priority for pod in evictable_pods), default=inf)
+        new.leaving, new._parts, new._lowest_priorities = leaving_pods, tuple(parts), tuple(lowest_priorities)
         return new
 
     @cached_property

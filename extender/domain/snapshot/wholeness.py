@@ -99,12 +99,12 @@ def missing(group: GroupInfo) -> Missing:
     return group.compute(members_to_start)
 
 
-def members_to_start(group: GroupInfo, fitting: Collection[Uid] = ()) -> Missing:
+def members_to_start(group: GroupInfo, fitting_uids: Collection[Uid] = ()) -> Missing:
     """Return the members to start next so that the group is whole.
 
-    Members with a node come first, then members that are known to fit (`fitting`).
+    Members with a node come first, then members that are known to fit (`fitting_uids`).
     """
-    return _missing_members(group, group.needs, fitting, replaces=False)
+    return _missing_members(group, group.needs, fitting_uids, replaces=False)
 
 
 @computed_once
@@ -233,16 +233,16 @@ def _missing_of_composite(
         fitting: Members that are known to fit, which are preferred.
         replaces: Whether to return only replacements of lost members of running child groups.
     """
-    on_nodes, waiting = Counter(pod.role for pod in group.placed_pods), pods_by_child_group(candidates)
+    on_nodes, waiting_pods = Counter(pod.role for pod in group.placed_pods), pods_by_child_group(candidates)
     absent_texts = [*composite.lacks(on_nodes + Counter(pod.role for pod in candidates))]
     uids_with_nodes = {pod.uid for pod, _ in group.assumed_pods} | group.planned_nodes.keys()
     if replaces:
         losses = {name: n - on_nodes[name] for name, n in min_running(group.needs).items() if on_nodes[name]}
-        chosen_pods = [pod for name, n in losses.items() for pod in waiting.get(name, ())[: max(n, 0)]]
+        chosen_pods = [pod for name, n in losses.items() for pod in waiting_pods.get(name, ())[: max(n, 0)]]
     elif absent_texts:
         chosen_pods = [pod for pod in candidates if pod.uid in uids_with_nodes]
     else:
-        chosen_pods = fewest_members(composite, on_nodes, waiting, uids_with_nodes.union(fitting)) or []
+        chosen_pods = fewest_members(composite, on_nodes, waiting_pods, uids_with_nodes.union(fitting)) or []
     placeholders = (pod for pod in group.waiting_pods if pod.is_for_min_resources)
     return Missing((*chosen_pods, *placeholders), _absent_message(group, absent_texts, 0))
 
@@ -259,7 +259,7 @@ def fewest_members(
     child: ChildGroup,
     placed_counts: Mapping[str, int],
     waiting_pods: Mapping[str, Sequence[PodRecord]],
-    preferred: Collection[Uid] = (),
+    preferred_uids: Collection[Uid] = (),
 ) -> list[PodRecord] | None:
     """Return the fewest waiting members that make a child group whole; None if too few members wait.
 
@@ -269,16 +269,16 @@ def fewest_members(
         child: The child group, or the whole tree.
         placed_counts: The number of members on nodes by PodGroup.
         waiting_pods: The other members by PodGroup, in the order in which they start.
-        preferred: The members that have a planned node or are known to fit.
+        preferred_uids: The members that have a planned node or are known to fit.
     """
     if child.children is None:
         n, pods = max(child.minimum - placed_counts.get(child.name, 0), 0), waiting_pods.get(child.name, ())
         return list(pods[:n]) if len(pods) >= n else None
     options: list[tuple[bool, int, int, list[PodRecord]]] = []
     for sub_group in child.children:
-        if (members := fewest_members(sub_group, placed_counts, waiting_pods, preferred)) is not None:
+        if (members := fewest_members(sub_group, placed_counts, waiting_pods, preferred_uids)) is not None:
             is_new = not any(placed_counts.get(leaf.name) for leaf in sub_group.pod_groups)
-            unknown_count = sum(pod.uid not in preferred for pod in members)
+            unknown_count = sum(pod.uid not in preferred_uids for pod in members)
             options.append((is_new, unknown_count, len(members), members))
     options.sort(key=itemgetter(0, 1, 2))
     picks = options[: child.minimum]
