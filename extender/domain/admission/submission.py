@@ -301,10 +301,10 @@ def request_growth(old_pod: Pod, new_pod: Pod) -> Resources:
     The result is empty for unreadable amounts, which the API server refuses.
     """
     try:
-        requests_before, requests = pod_requests(old_pod.spec), pod_requests(new_pod.spec)
+        old_requests, requests = pod_requests(old_pod.spec), pod_requests(new_pod.spec)
     except BadQuantity:
         return {}
-    increase = {name: amount - requests_before.get(name, 0) for name, amount in requests.items()}
+    increase = {name: amount - old_requests.get(name, 0) for name, amount in requests.items()}
     return {name: amount for name, amount in increase.items() if amount > 0}
 
 

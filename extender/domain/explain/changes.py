@@ -304,7 +304,7 @@ def higher_limit(case: WaitingCase) -> StartChange | None:
 
 
 def _needed_raise(
-    case: WaitingCase, record: QueueRecord, field: str, kind: str, limit_now: int, max_raise: int
+    case: WaitingCase, record: QueueRecord, field: str, kind: str, old_limit: int, max_raise: int
 ) -> int | None:
     """Return by how much a limit must be raised for the group to start, up to `max_raise`.
 
@@ -312,7 +312,7 @@ def _needed_raise(
     """
 
     def raise_limit(n: int) -> Snapshot:
-        limit = replace(getattr(record.limits, field), **{kind: limit_now + n})
+        limit = replace(getattr(record.limits, field), **{kind: old_limit + n})
         return with_queue(case.snapshot, replace(record, limits=replace(record.limits, **{field: limit})))
 
     return case.trial.smallest_number(max_raise, raise_limit)

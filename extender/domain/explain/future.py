@@ -262,7 +262,7 @@ class Future(VirtualCluster):
         merge_ratio: As in `TimeStep`.
     """
 
-    def __init__(self, snapshot: Snapshot, end_of: FindEnd, merge_ratio: float = 1.005) -> None:
+    def __init__(self, snapshot: Snapshot, find_end: FindEnd, merge_ratio: float = 1.005) -> None:
         step = _COARSE_STEP._replace(merge_ratio=merge_ratio)
         super().__init__(Ownership(frozenset()), snapshot.limits, snapshot.now, snapshot.epoch, step)
         self.restore(snapshot)
@@ -270,7 +270,7 @@ class Future(VirtualCluster):
         self.victims: dict[GroupKey, tuple[ReclaimVictim, ...]] = {}  # pods evicted for the start of a group
         self.ends: dict[GroupKey, RunEnd] = {}  # ends of running groups
         self._reserving_keys: set[GroupKey] = set()  # groups with reserved nodes before their start
-        self._end_of = end_of
+        self._end_of = find_end
         self.snapshot = snapshot
         for group in snapshot.groups.values():
             if group.is_on_nodes:

@@ -71,9 +71,9 @@ class PodsByLabels:
         counts: Counter[str] = Counter()
         all_names = self._sets_by_namespace.keys()
         for namespace in all_names if term.namespaces is None else sorted(term.namespaces & all_names):
-            for labels, by_node in self._sets_by_namespace[namespace].candidate_sets(term):
+            for labels, count_by_node in self._sets_by_namespace[namespace].candidate_sets(term):
                 if term.matches(namespace, labels):
-                    counts.update(by_node)
+                    counts.update(count_by_node)
         return counts
 
 
@@ -331,21 +331,21 @@ class _PodCounts:
         self._counts: dict[Term, dict[str, int]] = {}
         self._copies: dict[Term, dict[str, int]] = {}
 
-    def put(self, term: Term, by_node: Mapping[str, int]) -> None:
+    def put(self, term: Term, count_by_node: Mapping[str, int]) -> None:
         self._copies.pop(term, None)
-        if by_node:
-            self._counts[term] = dict(by_node)
+        if count_by_node:
+            self._counts[term] = dict(count_by_node)
         else:
             self._counts.pop(term, None)
 
     def add(self, term: Term, node: str, sign: int) -> None:
         """Add a pod to the number of pods on a node that count for a term, or remove it (`sign` is -1)."""
-        by_node = self._counts.setdefault(term, {})
-        by_node[node] = by_node.get(node, 0) + sign
-        if not by_node[node]:
-            del by_node[node]
+        count_by_node = self._counts.setdefault(term, {})
+        count_by_node[node] = count_by_node.get(node, 0) + sign
+        if not count_by_node[node]:
+            del count_by_node[node]
         self._copies.pop(term, None)
-        if not by_node:
+        if not count_by_node:
             del self._counts[term]
 
     def counts_by_node(self, terms: Mapping[Term, int]) -> CountsByNode:

@@ -159,9 +159,9 @@ class Claims:
         if old is not None:
             del self._claims_by_stage[old.stage][pod.uid]
         self._claims[pod.uid] = self._claims_by_stage[stage][pod.uid] = claim
-        if (on_node := self._claims_by_node.get(node)) is None:
-            on_node = self._claims_by_node[node] = {}
-        on_node[pod.uid] = claim
+        if (node_claims := self._claims_by_node.get(node)) is None:
+            node_claims = self._claims_by_node[node] = {}
+        node_claims[pod.uid] = claim
         return claim
 
     def drop(self, uid: Uid) -> Claim | None:
@@ -187,8 +187,8 @@ class Claims:
         return self.capacity.fullness(pod, node, self._claims.get(pod.uid))
 
     def _remove_from_node(self, claim: Claim) -> None:
-        on_node = self._claims_by_node[claim.node]
-        del on_node[claim.pod.uid]
-        if not on_node:
+        node_claims = self._claims_by_node[claim.node]
+        del node_claims[claim.pod.uid]
+        if not node_claims:
             del self._claims_by_node[claim.node]
         self.capacity.add(claim, sign=-1)

@@ -115,7 +115,7 @@ class Selections:
 
     def put(self, key: ClaimKey, selections: Mapping[str, Selection]) -> set[str]:
         """Record the selections of a claim. Return the names of selections that begin or cease to count."""
-        names_before, namespace = set(self.by_name), key.namespace
+        old_names, namespace = set(self.by_name), key.namespace
         self._use_counts[namespace] -= Counter(self._names_by_claim.pop(key, ()))
         for name, selection in selections.items():
             if self._has_capacity(namespace, name):
@@ -130,7 +130,7 @@ class Selections:
             del self._use_counts[namespace]
         for name in self.by_name.keys() - set().union(*self._use_counts.values()):
             del self.by_name[name]
-        return names_before ^ set(self.by_name)
+        return old_names ^ set(self.by_name)
 
     def _has_capacity(self, namespace: str, name: str) -> bool:
         """Return whether a selection may count for a namespace within the limits."""
@@ -457,8 +457,8 @@ class DeviceInventory:
         if largest:
             self._capacities[pool] = largest
         for each in old_capacities.keys() | largest.keys():
-            largest_known = self._maxima[each]
-            if largest[each] > largest_known or old_capacities[each] == largest_known != largest[each]:
+            old_maximum = self._maxima[each]
+            if largest[each] > old_maximum or old_capacities[each] == old_maximum != largest[each]:
                 self._maxima[each] = max((pool[each] for pool in self._capacities.values()), default=0)
                 self._set_resource(each[0])
         self._maxima = +self._maxima

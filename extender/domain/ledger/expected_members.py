@@ -151,8 +151,8 @@ class ExpectedMembers:
             for pod in [pod for pod in group.pods.values() if pod.phase in ("Succeeded", "Failed")]:
                 self._pods.leave_group(pod)
         group.record_created_pods(self._clock())
-        pods_before = [part.pod for part in old_job.pods] if old_job else []
-        if pods_before != ([part.pod for part in group.job.pods] if group.job else []):
+        old_pods = [part.pod for part in old_job.pods] if old_job else []
+        if old_pods != ([part.pod for part in group.job.pods] if group.job else []):
             for pod in _expected_pods(group):
                 self._hand_over(group, pod, [])
         pods_to_come = self._pods_to_come(group)
@@ -400,10 +400,10 @@ class LostMembers:
         """Yield the lost members that the gang needs; none if its lost members are not replaced."""
         if not self._replaces_lost(group):
             return
-        min_count, by_role = group.needs.min_member, min_running(group.needs)
+        min_count, count_by_role = group.needs.min_member, min_running(group.needs)
         roles = Counter(pod.role for pod in existing_pods)
         for pod in candidates:
-            if roles.total() < min_count or roles[pod.role] < by_role.get(pod.role, 0):
+            if roles.total() < min_count or roles[pod.role] < count_by_role.get(pod.role, 0):
                 roles[pod.role] += 1
                 yield pod.uid
 

@@ -134,9 +134,9 @@ class GroupInfos:
         changes: dict[GroupKey, GroupInfo | None] = dict.fromkeys(dirty)
         for key in dirty:
             group, old_info = self._registry.groups.get(key), self._infos.get(key)
-            queue_before = old_info.queue if old_info is not None else ""
+            old_queue = old_info.queue if old_info is not None else ""
             if group is not None and not group.pods and group.record is None and group.job is None:
-                self._registry.record_info(key, queue_before, "")
+                self._registry.record_info(key, old_queue, "")
                 self._registry.forget(group)
                 group = None
             if group is not None:
@@ -144,7 +144,7 @@ class GroupInfos:
                 if old_info is not None and key in claims_changed and group.job is None:
                     new_info = self._updated_info(group, old_info)
                 group.info = changes[key] = new_info or self._info(group)
-                self._registry.record_info(key, queue_before, group.info.queue)
+                self._registry.record_info(key, old_queue, group.info.queue)
             self.usage.update(old_info, group.info if group is not None else None)
         self._infos = with_changes(self._infos, changes)
         self._refresh_queues()

@@ -84,9 +84,9 @@ class Group(msgspec.Struct, eq=False):
         If the group has fully run with the needs of the former PodGroup, these needs stay recorded.
         Otherwise, a lost member could undo the start.
         """
-        ran_with = self.run_needs if self.last_record is not None else None
+        run_needs = self.run_needs if self.last_record is not None else None
         self.forget_history()
-        self.run_needs = ran_with
+        self.run_needs = run_needs
 
     def put_record(self, record: GroupRecord | None, version: int) -> None:
         """Record the PodGroup that exists from `version` on; None means that the PodGroup is gone."""
@@ -152,8 +152,8 @@ class Group(msgspec.Struct, eq=False):
         """
         job_waits = self.job is not None and self.job.is_suspended and not self.job.fault
         if self.last_record is None or job_waits:
-            by_role = dict(self.job.by_role) if self.job is not None else {}
-            return Needs(self._at_most_created(self.gang_size.members), by_role)
+            count_by_role = dict(self.job.by_role) if self.job is not None else {}
+            return Needs(self._at_most_created(self.gang_size.members), count_by_role)
         min_count = self._at_most_created(self.last_record.min_member)
         if self.job is not None and self.job.is_unsuspended and not self.job.fault:
             min_count = min(min_count, self.job.gang.at_once)
@@ -396,14 +396,14 @@ class MemberSets:
     Members that share a device claim form a set that gets one node, until the claim is allocated.
     """
 
-    def __init__(self, group: Group, made_by: JobRecord | None, claims: Claims) -> None:
+    def __init__(self, group: Group, job: JobRecord | None, claims: Claims) -> None:
         record, pod_requests = group.record, {pod.topology for pod in group.pods.values()}
-        owner_requests = [owner.topology for owner in (made_by, group.owner) if owner is not None]
+        owner_requests = [owner.topology for owner in (job, group.owner) if owner is not None]
         group_requests = [record.topology] if record is not None else []
         has_pod_requests = any(map(any, pod_requests))
         self._group, self._claims = group, claims
         self._group_request = first_request(*group_requests, *([] if has_pod_requests else owner_requests))
-        self._policies = group.sub_group_policies or (made_by.policies if made_by else ())
+        self._policies = group.sub_group_policies or (job.policies if job else ())
         counts = Counter(key for pod in group.pods.values() for key in pod.claims_of_one_node if not pod.node)
         self._shared_claims = {claim for claim, number in counts.items() if number > 1}
         pod_groups = record.composite.pod_groups if record is not None and record.composite else ()
@@ -496,7 +496,7 @@ class Members:
         group: Group,
         claims: Claims,
         stuck_uids: Container[Uid],
-        made_by: JobRecord | None,
+        job: JobRecord | None,
         awaits_claims: bool,
     ) -> None:
         self.placed_pods: list[PodRecord] = []
@@ -509,7 +509,7 @@ class Members:
         self.running = self.succeeded = self.failed = 0
         self.has_fixed_claims = False
         self.holding_shapes: list[Shape] = []  # shapes of members that hold capacity and are not stuck
-        sets = MemberSets(group, made_by, claims)
+        sets = MemberSets(group, job, claims)
         for member in group.pods.values():
             pod = member if sets.is_empty or member.is_for_min_resources else sets.with_sets(member)
             self.running += pod.phase == "Running" and not pod.deleting

@@ -104,14 +104,14 @@ class Intake:
                 record = replace(record, allocatable=total((record.allocatable, devices)))
             if logical_amounts := self.logical.amounts_for(record.allocatable, on_node=True):
                 record = replace(record, allocatable={**record.allocatable, **logical_amounts})
-            labels_before = self._claims.capacity.labels(record.name)
+            old_labels = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):
                 record = replace(record, labels={**record.labels, **tiers})
             if self._claims.capacity.set_node(record):
                 self._stuck_pods.record_node(record)
                 self._changes.record_freed()
                 self._changes.notify()
-            if labels_before != record.labels:
+            if old_labels != record.labels:
                 self._hyper_nodes.put_node(record.name)
                 self._mark_groups_with_flavors(record.name)
 
@@ -164,23 +164,23 @@ class Intake:
                 amounts.subtract(self._pods.shapes.devices.idle_of(key)[node])
         self._claims.capacity.set_unavailable(node, +amounts)
 
-    def _set_idle(self, claim: ClaimKey, nodes_before: Iterable[str] = ()) -> None:
+    def _set_idle(self, claim: ClaimKey, old_nodes: Iterable[str] = ()) -> None:
         """Record the nodes on which an allocated but unused claim has devices.
 
         Only pods that name the claim can get these devices.
 
         Args:
             claim: The claim.
-            nodes_before: The nodes of the claim's devices before the update.
+            old_nodes: The nodes of the claim's devices before the update.
         """
         nodes = self._pods.shapes.devices.idle_of(claim)
-        for node in nodes_before:
+        for node in old_nodes:
             self._idle_claims[node].discard(claim)
             if not self._idle_claims[node]:
                 del self._idle_claims[node]
         for node in nodes:
             self._idle_claims[node].add(claim)
-        for node in {*nodes_before, *nodes}:
+        for node in {*old_nodes, *nodes}:
             self._set_unavailable(node)
             self._changes.record_freed()
             self._changes.notify()
@@ -189,20 +189,20 @@ class Intake:
     def logical(self) -> LogicalResources:
         return self._pods.shapes.devices.logical
 
-    def set_device_class(self, name: str, resource: str | None, stands_for: Resources | None = None) -> None:
+    def set_device_class(self, name: str, resource: str | None, amounts: Resources | None = None) -> None:
         """Record the resource of a DeviceClass or selection; see `DeviceRequests.set_class`.
 
         Selections come before the claims that use them, and change together with their class.
         """
         with self._lock:
-            if not self._pods.shapes.devices.set_class(name, resource, stands_for or {}):
+            if not self._pods.shapes.devices.set_class(name, resource, amounts or {}):
                 return
             if counts_in_queues(name):
-                for record in list(self._nodes.values()) if stands_for else ():
+                for record in list(self._nodes.values()) if amounts else ():
                     self.put_node(record)
                 for queue in list(self._queues.values()):
                     self.put_queue(queue_record(queue, self._pods.shapes.devices.renamed))
-        if stands_for or resource == "" or counts_in_queues(name):
+        if amounts or resource == "" or counts_in_queues(name):
             self._reread(None)
 
     def set_claim(self, key: ClaimKey, spec: ClaimSpec | None, state: ClaimState | None = None) -> None:
@@ -213,11 +213,11 @@ class Intake:
         """
         devices = self._pods.shapes.devices
         with self._lock:
-            uid_before, idle_before = devices.uid_of(key), devices.idle_of(key)
+            old_uid, old_idle_nodes = devices.uid_of(key), devices.idle_of(key)
             is_changed = devices.set_claim(key, spec, state)
-            if devices.idle_of(key) != idle_before:
-                self._set_idle(key, idle_before)
-            if uid_before and uid_before != devices.uid_of(key):
+            if devices.idle_of(key) != old_idle_nodes:
+                self._set_idle(key, old_idle_nodes)
+            if old_uid and old_uid != devices.uid_of(key):
                 self._pods.end_starts(key, f"ResourceClaim {key.name} was deleted")
         if is_changed:
             self._reread(key)

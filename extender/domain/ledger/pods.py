@@ -388,8 +388,8 @@ class Pods:
             return
         # Muster writes thousands of conditions, which must not cause a single decision. No decision depends
         # on a resourceVersion, or on a condition that the scheduler did not write.
-        with_same_fields = old and replace(old, version=record.version, unscheduled=record.unscheduled)
-        if old is not None and with_same_fields == record and old.unschedulable == record.unschedulable:
+        same_record = old and replace(old, version=record.version, unscheduled=record.unscheduled)
+        if old is not None and same_record == record and old.unschedulable == record.unschedulable:
             self.by_uid[record.uid] = record
             if record.group:
                 self._registry.group(record.group).pods[record.uid] = record
@@ -484,6 +484,6 @@ class Pods:
 
 def _changes_capacity(pod: PodRecord, old: PodRecord | None) -> bool:
     """Return whether a change of a pod allocates or frees capacity."""
-    held_before = old is not None and old.holds_capacity
-    placement_before = (old.node, old.holds_capacity, old.shape) if old else ("", False, None)
-    return placement_before != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or held_before)
+    held_capacity = old is not None and old.holds_capacity
+    old_placement = (old.node, old.holds_capacity, old.shape) if old else ("", False, None)
+    return old_placement != (pod.node, pod.holds_capacity, pod.shape) and (pod.node != "" or held_capacity)

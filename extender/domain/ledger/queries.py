@@ -150,11 +150,11 @@ class GroupQueries:
         """
         group = self._registry.groups.get(key)
         info = group.info if group else None
-        ran_with = group.run_needs.min_member if group and group.run_needs else None
+        run_size = group.run_needs.min_member if group and group.run_needs else None
         was_admitted = group is not None and group.start.was_admitted
         undone_count = group.start_timeouts if group and group.job is None else None
         lost_work = int(group.lost_work) if group is not None else 0
-        return ran_with, info.history.accepted_by if info else "", was_admitted, undone_count, lost_work
+        return run_size, info.history.accepted_by if info else "", was_admitted, undone_count, lost_work
 
 
 class QueueQueries:

@@ -81,9 +81,9 @@ class Priorities:
         """Record a class. Return whether anything changed."""
         name, annotations = priority.metadata.name, priority.metadata.annotations or {}
         open_to_groups = annotations.get(keys.FOR_POD_GROUPS) == "true"
-        for_groups = open_to_groups and not name.startswith(_SYSTEM_PREFIX)
+        is_for_groups = open_to_groups and not name.startswith(_SYSTEM_PREFIX)
         may_preempt = priority.preemption_policy != keys.NEVER
-        new_class = _PriorityClass(priority.value, priority.global_default, may_preempt, for_groups)
+        new_class = _PriorityClass(priority.value, priority.global_default, may_preempt, is_for_groups)
         old_class, self._classes[name] = self._classes.get(name), new_class
         return old_class != new_class and self._settle_default()
 

@@ -218,9 +218,9 @@ class Pools(msgspec.Struct, frozen=True, dict=True):
 class PoolRows:
     """Rows of the nodes of each pool in one table of nodes."""
 
-    def __init__(self, pools: Pools, rows_of: "Callable[[NodePart], Mask]") -> None:
+    def __init__(self, pools: Pools, find_rows: "Callable[[NodePart], Mask]") -> None:
         self.pools = pools
-        self._rows = {pool.nodes: rows_of(pool.nodes) for pool in pools.all_pools}
+        self._rows = {pool.nodes: find_rows(pool.nodes) for pool in pools.all_pools}
         self._containing_pools: dict[NodePart, tuple[Pool, ...]] = {}
         self._overlapping_pools: dict[tuple[NodePart, ...], tuple[Pool, ...]] = {}
 

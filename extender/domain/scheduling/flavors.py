@@ -158,8 +158,8 @@ class Flavors:
         """
 
         def steps(flavor: Flavor) -> int:
-            amounts_after = total([used_amounts, self.counted_part(flavor, requests)])
-            return self._shares.steps_to_lender(queue, amounts_after)
+            new_amounts = total([used_amounts, self.counted_part(flavor, requests)])
+            return self._shares.steps_to_lender(queue, new_amounts)
 
         return sorted(flavors, key=steps) if len(flavors) > 1 else flavors
 
@@ -178,12 +178,12 @@ class Flavors:
         """
         admitted_pods: list[PodRecord] = []
         for pod in pods:
-            amounts_after = total([requests, self.counted_part(flavor, pod.shape.requests)])
-            if self._shares.ceiling_excess(queue, amounts_after):
+            new_amounts = total([requests, self.counted_part(flavor, pod.shape.requests)])
+            if self._shares.ceiling_excess(queue, new_amounts):
                 break
-            if not borrows and self._shares.is_above_share(queue, amounts_after):
+            if not borrows and self._shares.is_above_share(queue, new_amounts):
                 break
-            requests.update(amounts_after)
+            requests.update(new_amounts)
             admitted_pods.append(pod)
         return admitted_pods
 
@@ -326,9 +326,9 @@ def choose_flavors(
         why_no_capacity: Returns why members do not fit now.
         why_never_fits: Returns why members do not fit even if no pod runs.
     """
-    in_use = flavors_in_use(queue_flavors, group, plan)
+    used_flavors = flavors_in_use(queue_flavors, group, plan)
     roles = [
-        (role, pods, (in_use[role],) if role in in_use else queue_flavors.flavors_of(group.queue))
+        (role, pods, (used_flavors[role],) if role in used_flavors else queue_flavors.flavors_of(group.queue))
         for role, pods in by_role(group, members).items()
     ]
     max_attempts = sum(len(flavors) for *_, flavors in roles) + _MAX_FURTHER_ATTEMPTS
@@ -426,14 +426,14 @@ class _Search(msgspec.Struct, eq=False):
         """Return why a flavor does not fit a role (None if it fits), and the choice with that flavor."""
         name, pods, _ = role
         requests = total(pod.shape.requests for pod in pods)
-        amounts_after = total([base.requests, self.queue_flavors.counted_part(flavor, requests)])
+        new_amounts = total([base.requests, self.queue_flavors.counted_part(flavor, requests)])
         need = Missing((*base.need.members, *limit_to_flavor(flavor, pods)))
-        if (obstacle := self._refusal(flavor, pods) or self._exceeded_limit(flavor, amounts_after)) is None:
+        if (obstacle := self._refusal(flavor, pods) or self._exceeded_limit(flavor, new_amounts)) is None:
             self.attempts_left -= 1
             is_tried = self.attempts_left >= 0
             reason = self.why_no_capacity(need) if is_tried else (Reason.NO_ROOM, "not looked at any more")
             obstacle = None if reason is None else FlavorObstacle(flavor.name, *reason, is_amount=False)
-        return obstacle, Choice(need, base.flavor_by_role | {name: flavor.name}, amounts_after)
+        return obstacle, Choice(need, base.flavor_by_role | {name: flavor.name}, new_amounts)
 
     def _refusal(self, flavor: Flavor, pods: Sequence[PodRecord]) -> FlavorObstacle | None:
         """Return why a flavor never admits some pods; None if it can admit them."""

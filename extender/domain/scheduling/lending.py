@@ -167,9 +167,9 @@ class Lending:
         if not self._reserved_holdings:
             return None
         planner = self._cycle.budget.planner
-        counts_now = planner.capacity.cached_counts
-        if self._cached_unclaimed is None or not self._cached_unclaimed[0].belongs_with(counts_now):
-            self._cached_unclaimed = counts_now, planner.clone()
+        counts = planner.capacity.cached_counts
+        if self._cached_unclaimed is None or not self._cached_unclaimed[0].belongs_with(counts):
+            self._cached_unclaimed = counts, planner.clone()
             for _, holding in self._reserved_holdings:
                 self._cached_unclaimed[1].free_holding(holding)
         return self._cached_unclaimed[1]

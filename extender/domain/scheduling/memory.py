@@ -80,21 +80,21 @@ class EquivalenceClasses:
     def after(
         self,
         new_keys: Mapping[GroupKey, EquivalenceClass],
-        evaluated_or_gone: Collection[GroupKey],
+        changed_keys: Collection[GroupKey],
         reads: Reads,
-        rank_of: Callable[[GroupKey], Rank],
+        find_rank: Callable[[GroupKey], Rank],
         moved_keys: Collection[GroupKey],
     ) -> "EquivalenceClasses":
         """Return the equivalence classes after a cycle.
 
         Args:
             new_keys: The class of each evaluated group that is inadmissible after the cycle.
-            evaluated_or_gone: All groups that were evaluated or no longer exist.
+            changed_keys: All groups that were evaluated or no longer exist.
             reads: The reads of the cycle.
-            rank_of: Returns the rank that orders groups in an equivalence class.
+            find_rank: Returns the rank that orders groups in an equivalence class.
             moved_keys: The groups whose rank may have changed.
         """
-        new: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(evaluated_or_gone, None), **new_keys}
+        new: dict[GroupKey, EquivalenceClass | None] = {**dict.fromkeys(changed_keys, None), **new_keys}
         old = self._class_by_group
         changes = {key: class_ for key, class_ in new.items() if old.get(key) != class_ or key in moved_keys}
         reads_by_class = {
@@ -110,7 +110,7 @@ class EquivalenceClasses:
         groups = dict(self.groups)
         for class_, new_members in joining_keys.items():
             members = [key for key in groups.get(class_, ()) if key not in changes]
-            groups[class_] = sorted((*members, *new_members), key=rank_of) if new_members else members
+            groups[class_] = sorted((*members, *new_members), key=find_rank) if new_members else members
             if not groups[class_]:
                 del groups[class_]
                 reads_by_class.pop(class_, None)

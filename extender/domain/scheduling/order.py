@@ -265,9 +265,9 @@ class TurnOrder(Generic[T]):
         shares: QueueShares,
         queues: Mapping[str, QueueInfo],
         lines: Mapping[str, deque[T]],
-        group_of: Callable[[T], GroupInfo],
+        get_group: Callable[[T], GroupInfo],
     ) -> None:
-        self._shares, self._group_of = shares, group_of
+        self._shares, self._group_of = shares, get_group
         self._tree = shares.tree
         self._queues = queues
         self._lines = lines
@@ -367,16 +367,16 @@ def is_ahead(shares: QueueShares, queues: Mapping[str, QueueInfo], queue: str, o
 
 def lines_by_queue(
     items: Iterable[T],
-    group_of: Callable[[T], GroupInfo],
-    rank_of: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
+    get_group: Callable[[T], GroupInfo],
+    get_rank: Callable[[GroupInfo], tuple[float | str, ...]] = attrgetter("order"),
 ) -> dict[str, deque[T]]:
     """Return items by queue, sorted by the rank of their groups.
 
-    Without `rank_of`, they are sorted by priority, then age, then name.
+    Without `get_rank`, they are sorted by priority, then age, then name.
     """
     lines: defaultdict[str, list[T]] = defaultdict(list)
     for item in items:
-        lines[group_of(item).queue].append(item)
+        lines[get_group(item).queue].append(item)
     for line in lines.values():
-        line.sort(key=lambda item: rank_of(group_of(item)))
+        line.sort(key=lambda item: get_rank(get_group(item)))
     return {queue: deque(line) for queue, line in lines.items()}

@@ -48,7 +48,7 @@ def column_changes(
     old_decisions: Mapping[GroupKey, GroupDecision],
     new_decisions: Mapping[GroupKey, GroupDecision],
     changed_groups: Iterable[GroupKey],
-    column_of: Callable[[GroupDecision], Column | None],
+    find_column: Callable[[GroupDecision], Column | None],
 ) -> Mapping[Column, int]:
     """Return the change of the number of groups by column.
 
@@ -59,12 +59,12 @@ def column_changes(
         old_decisions: The previous decisions.
         new_decisions: The decisions of this cycle. They differ from `old_decisions` only in `changed_groups`.
         changed_groups: The groups to compare.
-        column_of: Returns the column of a group. A group without a column is not counted.
+        find_column: Returns the column of a group. A group without a column is not counted.
     """
     change_by_column = Counter[Column]()
     for key in changed_groups:
         for groups, sign in ((old_decisions, -1), (new_decisions, 1)):
-            column = column_of(groups[key]) if key in groups else None
+            column = find_column(groups[key]) if key in groups else None
             if column is not None:
                 change_by_column[column] += sign
     return {column: number for column, number in change_by_column.items() if number}
@@ -145,15 +145,15 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
             continue
         old_keys = {group.key for group in old_groups}
         unevaluated_groups = [group for group in line if group.key not in old_keys]
-        line_now = unevaluated_groups or list(new_groups)
+        new_line = unevaluated_groups or list(new_groups)
         if unevaluated_groups:
             for group in new_groups:
-                insort(line_now, group, key=_order_key_of(evaluation))
-        if line_now:
-            lines[queue] = line_now
+                insort(new_line, group, key=_order_key_of(evaluation))
+        if new_line:
+            lines[queue] = new_line
         else:
             lines.pop(queue, None)
-        new_positions |= _coarse_positions([line_now])
+        new_positions |= _coarse_positions([new_line])
     return Positions(new_positions, lines)
 
 

@@ -379,8 +379,8 @@ class QueueShares:
         """
         limit = {name: self._limit(node, name) for name in requests}
         if excesses := exceeded_dimensions(part, self._counted_amounts(node), limit):
-            reserve_of = self._unused_reserve
-            return [self._excess_message(node, name, part[name], reserve_of(node, name)) for name in excesses]
+            reserve = self._unused_reserve
+            return [self._excess_message(node, name, part[name], reserve(node, name)) for name in excesses]
         if not self._has_unused_reserve(node):
             return []
         excesses = exceeded_dimensions(requests, self._holdings.held(node), limit)

@@ -311,21 +311,21 @@ class ConditionPolicy(msgspec.Struct, frozen=True):
     shows_never_fits: bool = False  # whether pods that fit on no node are Unschedulable, too
 
     def condition_of(
-        self, decision: GroupDecision, pod: PodRecord, by_request: bool = False
+        self, decision: GroupDecision, pod: PodRecord, is_by_request: bool = False
     ) -> Unscheduled | None:
         """Return the condition of a waiting member without a planned node; None means no change.
 
         Args:
             decision: The decision on the pod's group.
             pod: The waiting member.
-            by_request: Whether a ProvisioningRequest requests nodes, so that no pod must request nodes as
+            is_by_request: Whether a ProvisioningRequest requests nodes, so that no pod must request nodes as
                 well.
         """
         reason = display_reason(decision)
         if reason is None or not pod.is_waiting or pod.foreign_gates or pod.uid in decision.plan:
             return None
         is_shown = self.shows_waiting_for_capacity or (self.shows_never_fits and reason is Reason.NEVER_FITS)
-        nodes_help = not by_request and is_shown and self.wants_nodes(decision, pod)
+        nodes_help = not is_by_request and is_shown and self.wants_nodes(decision, pod)
         if pod.is_gated and not nodes_help:
             return _GATED_CONDITION if pod.unscheduled and pod.unscheduled.is_ours else None
         if not (pod.is_gated or self.covers_ungated):

@@ -91,13 +91,13 @@ def stop_change(row: WorkloadRow, obj: Json, now: str) -> JobChange:
     return JobChange(job={**suspension_patch(row, True), **start_record})
 
 
-def resume_change(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobChange:
+def resume_change(row: WorkloadRow, obj: Json, is_by_muster: bool = True) -> JobChange:
     """Return the change that resumes a held or stopped job.
 
     Args:
         row: The fields of the job's kind.
         obj: The job.
-        by_muster: Whether Muster unsuspends the job once its queue admits it.
+        is_by_muster: Whether Muster unsuspends the job once its queue admits it.
     """
     podgroup: dict[str, str | None] = {keys.HOLD: None, keys.START_TIMEOUTS: None}
     if not is_stopped(row, obj):
@@ -105,7 +105,7 @@ def resume_change(row: WorkloadRow, obj: Json, by_muster: bool = True) -> JobCha
     start_record = "" if row.commanded else None  # an empty record means that a Volcano Job waits for Muster
     has_record = value_at(obj, ("metadata", "annotations", keys.STARTED))
     patch: Json = {"metadata": {"annotations": {keys.STARTED: start_record}}} if has_record else {}
-    if not (row.commanded or by_muster):
+    if not (row.commanded or is_by_muster):
         patch |= suspension_patch(row, False)
     return JobChange(podgroup, patch, RESUME if row.commanded else "")
 
@@ -314,10 +314,10 @@ def job_record(
         record = replace(record, gang=gang, declared_count=gang.pods, completions=completions)
         if row.commanded is not None:
             group = row.commanded.podgroup(obj)
-            by_role = {ownership.name_of(role): count for role, count in group["minTaskMember"].items()}
+            count_by_role = {ownership.name_of(role): count for role, count in group["minTaskMember"].items()}
             gang = replace(gang, requested=str(group["minMember"] or ""))
             sub_groups = group.get("subGroupPolicy", ())
-            record = replace(record, gang=gang, by_role=by_role, sub_groups=sub_groups)
+            record = replace(record, gang=gang, by_role=count_by_role, sub_groups=sub_groups)
             topology = msgspec.convert(job.spec.get("networkTopology"), NetworkTopology | None)
             record = replace(
                 record,

@@ -67,8 +67,8 @@ class NodeIndex:
                 for key, value in _labels_of(node).items():
                     rows_by_label[key][value].append(row)
         self._by_label: dict[str, dict[str, Rows]] = {key: {} for key in rows_by_label}
-        for key, by_value in rows_by_label.items():
-            for value, rows in by_value.items():
+        for key, rows_by_value in rows_by_label.items():
+            for value, rows in rows_by_value.items():
                 self._by_label[key][value] = np.array(rows, np.int64)
         self._by_taints = {taints: np.array(rows, np.int64) for taints, rows in rows_by_taints.items()}
         self._domains: dict[str, Rows] = {}
@@ -128,17 +128,17 @@ class NodeIndex:
         """Return for each row a number that stands for the node's value of a label; -1 without the label."""
         if key not in self._domains:
             codes = np.full(self._size, -1, dtype=np.int64)
-            if (by_value := self._by_label.get(key)) is None:
+            if (rows_by_value := self._by_label.get(key)) is None:
                 return codes  # without a cache entry: pods may name any key
-            rows = np.concatenate([*by_value.values()])
-            codes[rows] = np.repeat(np.arange(len(by_value)), [*map(len, by_value.values())])
+            rows = np.concatenate([*rows_by_value.values()])
+            codes[rows] = np.repeat(np.arange(len(rows_by_value)), [*map(len, rows_by_value.values())])
             self._domains[key] = codes
         return self._domains[key]
 
     def _rows_with_label(self, key: str, values: Iterable[str]) -> Mask:
         """Return a mask of the rows whose label has one of these values."""
-        mask, by_value = np.zeros(self._size, np.bool_), self._by_label.get(key, {})
-        if rows := [by_value[value] for value in values if value in by_value]:
+        mask, rows_by_value = np.zeros(self._size, np.bool_), self._by_label.get(key, {})
+        if rows := [rows_by_value[value] for value in values if value in rows_by_value]:
             mask[np.concatenate(rows)] = True
         return mask
 
@@ -179,10 +179,10 @@ class NodeIndex:
                 return self.domains(key) < 0
             case "Gt" | "Lt" as comparison if values and (limit := as_number(values[0])) is not None:
                 mask = np.zeros(self._size, np.bool_)
-                if (by_value := self._by_label.get(key)) is None:
+                if (rows_by_value := self._by_label.get(key)) is None:
                     return mask  # without a cache entry: pods may name any key
                 if key not in self._numbers:
-                    parsed = ((as_number(value), rows.tolist()) for value, rows in by_value.items())
+                    parsed = ((as_number(value), rows.tolist()) for value, rows in rows_by_value.items())
                     cells = [(row, number) for number, rows in parsed if number is not None for row in rows]
                     pairs = np.array(cells, np.int64).reshape(-1, 2)
                     self._numbers[key] = pairs[:, 0], pairs[:, 1]
@@ -389,9 +389,9 @@ class NodeTable:
         if (level, inner_level) not in self._nested_domains:
             outer_rows = self.domains_of_level(level)
             numbers = _joint_domains(outer_rows, self.domains_of_level(inner_level))
-            outer_of = np.full(numbers.max(initial=-1) + 1, -1, np.int64)
-            outer_of[numbers[numbers >= 0]] = outer_rows[numbers >= 0]
-            self._nested_domains[level, inner_level] = outer_of, numbers
+            outer_by_number = np.full(numbers.max(initial=-1) + 1, -1, np.int64)
+            outer_by_number[numbers[numbers >= 0]] = outer_rows[numbers >= 0]
+            self._nested_domains[level, inner_level] = outer_by_number, numbers
         return self._nested_domains[level, inner_level]
 
     def path_order(self, level: str) -> tuple[Rows, Rows]:

@@ -233,16 +233,16 @@ def _missing_of_composite(
         fitting: Members that are known to fit, which are preferred.
         replaces: Whether to return only replacements of lost members of running child groups.
     """
-    on_nodes, waiting_pods = Counter(pod.role for pod in group.placed_pods), pods_by_child_group(candidates)
-    absent_texts = [*composite.lacks(on_nodes + Counter(pod.role for pod in candidates))]
+    counts, waiting_pods = Counter(pod.role for pod in group.placed_pods), pods_by_child_group(candidates)
+    absent_texts = [*composite.lacks(counts + Counter(pod.role for pod in candidates))]
     uids_with_nodes = {pod.uid for pod, _ in group.assumed_pods} | group.planned_nodes.keys()
     if replaces:
-        losses = {name: n - on_nodes[name] for name, n in min_running(group.needs).items() if on_nodes[name]}
+        losses = {name: n - counts[name] for name, n in min_running(group.needs).items() if counts[name]}
         chosen_pods = [pod for name, n in losses.items() for pod in waiting_pods.get(name, ())[: max(n, 0)]]
     elif absent_texts:
         chosen_pods = [pod for pod in candidates if pod.uid in uids_with_nodes]
     else:
-        chosen_pods = fewest_members(composite, on_nodes, waiting_pods, uids_with_nodes.union(fitting)) or []
+        chosen_pods = fewest_members(composite, counts, waiting_pods, uids_with_nodes.union(fitting)) or []
     placeholders = (pod for pod in group.waiting_pods if pod.is_for_min_resources)
     return Missing((*chosen_pods, *placeholders), _absent_message(group, absent_texts, 0))
 
