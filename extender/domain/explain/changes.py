@@ -103,7 +103,7 @@ def _more_nodes_text(case: WaitingCase, row: int, count: int) -> str:
 
 
 def more_members(case: WaitingCase) -> StartChange | None:
-    """Return the change that the missing members are created."""
+    """Return the change in which the missing members are created."""
     group = case.group
     members = [*group.waiting_pods, *(pod for pod, _ in group.assumed_pods), *group.placed_pods]
     missing_count = case.group.min_member - len(members)

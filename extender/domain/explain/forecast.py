@@ -72,10 +72,10 @@ class ExpectedStart(msgspec.Struct, frozen=True):
 ExpectedStarts = Mapping[GroupKey, ExpectedStart]
 
 
-def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None, None, ExpectedStarts]:
+def forecasts(decisions: Decisions, limit: int = MAX_CYCLES) -> Generator[None, None, ExpectedStarts]:
     """Yield after each cycle, or similar work, and return the forecasts of all pending groups.
 
-    `cycles` limits the number of cycles in each simulated course of events.
+    `limit` limits the number of cycles in each simulated course of events.
     """
     facts = read_facts(decisions)
     waiting_keys = [key for key, decision in decisions.groups.items() if decision.verdict is Verdict.WAITING]
@@ -91,8 +91,8 @@ def forecasts(decisions: Decisions, cycles: int = MAX_CYCLES) -> Generator[None,
         yield
         future.step()  # this step makes the first decisions
         yield
-        is_ended = yield from _run_until_started(future, set(waiting_keys).difference(unknown_texts), cycles)
-        causes = _Causes(future, is_ended)
+        is_limited = yield from _run_until_started(future, set(waiting_keys).difference(unknown_texts), limit)
+        causes = _Causes(future, is_limited)
         for key in waiting_keys:
             if key not in future.starts and key not in unknown_texts:
                 old_count = causes.examined_count
@@ -149,9 +149,9 @@ def _shortened_snapshot(snapshot: Snapshot, keys: Collection[GroupKey]) -> Snaps
     return replace(snapshot, groups=groups)
 
 
-def _run_until_started(future: Future, keys: set[GroupKey], cycles: int) -> Generator[None, None, bool]:
+def _run_until_started(future: Future, keys: set[GroupKey], limit: int) -> Generator[None, None, bool]:
     """Run cycles until the groups of `keys` have started. Return whether the limit of cycles was reached."""
-    for _ in range(cycles):
+    for _ in range(limit):
         if not keys or not future.step():
             return False
         keys -= future.starts.keys()
@@ -166,10 +166,10 @@ class _Causes:
     examined.
     """
 
-    def __init__(self, future: Future, is_ended: bool) -> None:
+    def __init__(self, future: Future, is_cut_short: bool) -> None:
         self._snapshot, self._decisions = future.snapshot, future.decisions
         self._endless_keys = future.endless_groups
-        self._is_ended = is_ended
+        self._is_cut_short = is_cut_short
         self._cause_by_key: dict[object, str] = {}
 
     @property
@@ -184,7 +184,7 @@ class _Causes:
             return "its next decision is unknown"
         if decision.reason not in REASONS_ENDED_BY_OTHERS:
             return f"nothing that is expected to happen starts it: {decision.reason.meaning}"
-        if self._is_ended:
+        if self._is_cut_short:
             return _LIMIT_TEXT
         equality_key = (group.queue, decision.reason, missing(group).signature)
         if equality_key not in self._cause_by_key:
@@ -195,7 +195,7 @@ class _Causes:
 
     def _examine(self, group: GroupInfo, reason: Reason, depth: int) -> str:
         """Return the cause of a wait: holders without a known end, or the cause of a group ahead."""
-        case = WaitingCase(self._snapshot, self._decisions, group, cycles=0)
+        case = WaitingCase(self._snapshot, self._decisions, group, max_cycles=0)
         holders = case.holders(reason)
         endless_holders = [holder for holder in holders if holder.group in self._endless_keys]
         names = [f"{holder.called} of queue {holder.queue}" for holder in endless_holders]

@@ -57,13 +57,13 @@ _position_key = attrgetter("position", "key")
 class WaitingCase:
     """Pending group, with the data to try which changes would start it."""
 
-    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupInfo, cycles: int) -> None:
+    def __init__(self, snapshot: Snapshot, decisions: Decisions, group: GroupInfo, max_cycles: int) -> None:
         self.snapshot = snapshot
         self.decisions = decisions
         self.group = group
         self.decision = decisions.groups[group.key]
         self.queue = snapshot.queues[group.queue].record if group.queue in snapshot.queues else None
-        self.trial = Trial(group.key, cycles)
+        self.trial = Trial(group.key, max_cycles)
         self._requests = missing(group).requests
 
     def start_change(self, text: str, snapshot: Snapshot) -> StartChange:

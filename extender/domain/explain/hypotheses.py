@@ -212,9 +212,9 @@ def _updated_capacity(snapshot: Snapshot, pods: Iterable[tuple[PodRecord, str, i
 class Trial:
     """Trials of changes for one group. `cycles` limits the number of scheduling cycles."""
 
-    def __init__(self, key: GroupKey, cycles: int) -> None:
+    def __init__(self, key: GroupKey, max_cycles: int) -> None:
         self._key = key
-        self._cycles_left = min(_MAX_CYCLES, cycles)
+        self._cycles_left = min(_MAX_CYCLES, max_cycles)
 
     def starts(self, snapshot: Snapshot) -> bool:
         """Return whether the group would start at once. The result is False if no cycles are left."""

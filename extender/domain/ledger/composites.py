@@ -89,19 +89,19 @@ class Composites:
         affected_keys |= dict.fromkeys(groups.values())
         return {key: self._record_of(key) for key in affected_keys if key in self._records}, groups
 
-    def _assign_again(self, key: GroupKey, levels: int) -> None:
+    def _assign_again(self, key: GroupKey, level_count: int) -> None:
         """Assign the pods below a group again, and record its children as changed.
 
         Args:
             key: The group.
-            levels: The number of levels, from the group down, that may move.
+            level_count: The number of levels, from the group down, that may move.
         """
         self._assignments.pop(key, None)
         if key in self._records:
             self._assignments[key] = self._assignment_of(self._records[key])
-        if levels > 1:
+        if level_count > 1:
             for child in self._children.get(key, ()):
-                self._depths[child] = max(levels - 1, self._depths.get(child, 0))
+                self._depths[child] = max(level_count - 1, self._depths.get(child, 0))
 
     def parts_of(self, group: GroupKey) -> list[GroupRecord]:
         """Return the composites and PodGroups that are parts of a group."""

@@ -181,12 +181,12 @@ class Group(msgspec.Struct, eq=False):
             return 0
         return self.job.min_partial_size if self.job.min_partial_size < self.needs.min_member else 0
 
-    def _at_most_created(self, members: int) -> int:
-        """Return how many of `members` members will exist. A partial start creates only some."""
+    def _at_most_created(self, count: int) -> int:
+        """Return how many of `count` members will exist. A partial start creates only some."""
         if self.reduced_to is not None:
-            return min(members, self.reduced_to)
+            return min(count, self.reduced_to)
         is_partial = self.job is not None and self.job.min_partial_size > 0 and self.job.is_unsuspended
-        return min(members, self.job.declared_count) if self.job is not None and is_partial else members
+        return min(count, self.job.declared_count) if self.job is not None and is_partial else count
 
     @property
     def start_timeouts(self) -> int:

@@ -594,14 +594,14 @@ class ReclaimedCapacity:
         """Record the reclaim for a group; None means that the reclaim has ended."""
         if self._reclaims.get(key) is reclaim:
             return
-        before = self._reclaims.pop(key, None)
+        old_reclaim = self._reclaims.pop(key, None)
         group = self._registry.groups.get(key)
         if reclaim is None or group is None:
             return self._reserve(key, (), is_moved=False)
         self._reclaims[key], pods = reclaim, group.pods
         places = [(pods[uid], node) for uid, node in reclaim.plan.items() if uid in pods]
         self._reserve(key, places, is_moved=False)
-        if before is None or before.since != reclaim.since:
+        if old_reclaim is None or old_reclaim.since != reclaim.since:
             for moved_group in {victim.group for victim in reclaim.victims if victim.uid in reclaim.homes}:
                 self._record_move(moved_group, key, reclaim)
 
@@ -651,10 +651,10 @@ class ReclaimedCapacity:
     def _reserve(self, key: GroupKey, places: Iterable[tuple[PodRecord, str]], is_moved: bool) -> None:
         """Reserve capacity for pods on nodes, in place of earlier reservations of the group."""
         amounts_by_node = [(node, pod.shape.requests) for pod, node in places]
-        before = self._reservations.pop((key, is_moved), [])
-        for node, amounts in before if amounts_by_node != before else ():
+        old_amounts = self._reservations.pop((key, is_moved), [])
+        for node, amounts in old_amounts if amounts_by_node != old_amounts else ():
             self._capacity.reserve(node, amounts, times=-1)
-        for node, amounts in amounts_by_node if amounts_by_node != before else ():
+        for node, amounts in amounts_by_node if amounts_by_node != old_amounts else ():
             self._capacity.reserve(node, amounts)
         if amounts_by_node:
             self._reservations[key, is_moved] = amounts_by_node

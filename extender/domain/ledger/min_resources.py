@@ -171,15 +171,15 @@ class MinResources:
         Claims on the node of the pod are replaced first. The pod may request more than the replaced claims:
         decisions check the ceilings for the difference.
         """
-        queue, freed_amounts = deque(sorted(reserved_claims, key=lambda c: c.node != node)), Counter[str]()
+        claims, freed_amounts = deque(sorted(reserved_claims, key=lambda c: c.node != node)), Counter[str]()
         names = {name for claim in reserved_claims for name in claim.pod.shape.requests}
         requests = {name: n for name, n in pod.shape.requests.items() if name in names}
-        while queue and not (freed_amounts >= Counter(requests) and self._core.claims.fits(pod, node)):
-            freed_amounts.update(queue[0].pod.shape.requests)
-            self._remove_placeholder(self._core.registry.group(pod.group), queue.popleft().pod)
+        while claims and not (freed_amounts >= Counter(requests) and self._core.claims.fits(pod, node)):
+            freed_amounts.update(claims[0].pod.shape.requests)
+            self._remove_placeholder(self._core.registry.group(pod.group), claims.popleft().pod)
         if self._core.claims.fits(pod, node):
             self._core.transitions.put(pod, ClaimEvent.PLAN, node)
-        return list(queue)
+        return list(claims)
 
     def _add_placeholders(self, group: Group, template: PodRecord, amounts: Resources) -> None:
         """Add placeholders that request these amounts together, each about as much as `template`."""

@@ -351,10 +351,10 @@ class RunningCounts:
                     self._add(group, pods)
         self.start_counts = self.tenant_counts
 
-    def add(self, group: GroupInfo, pods: int) -> None:
+    def add(self, group: GroupInfo, pod_count: int) -> None:
         """Count more members of a group as started. A negative number removes members."""
         if group.queue in self._limits:
-            self._journal.apply(partial(self._add, group), pods)
+            self._journal.apply(partial(self._add, group), pod_count)
 
     def remove_group(self, group: GroupInfo) -> None:
         """Remove a group of which no member runs or starts any more."""
@@ -374,11 +374,11 @@ class RunningCounts:
         return {scope: sums for scope, sums in self._sums.items() if any(sums.values())}
 
     @recorded_read
-    def excess(self, group: GroupInfo, pods: int) -> Excess | None:
-        """Return the limit that `pods` more members of a group would exceed; None if they exceed no limit."""
+    def excess(self, group: GroupInfo, pod_count: int) -> Excess | None:
+        """Return the limit that `pod_count` more members of a group would exceed; None if there is none."""
         if group.queue not in self._limits:
             return None
-        for scope, counts, remaining_counts in self.remaining(group, pods):
+        for scope, counts, remaining_counts in self.remaining(group, pod_count):
             for kind, count in counts.items():
                 if count > remaining_counts[kind]:
                     reserved_count = self._reserves.get(scope, Counter())[kind]
@@ -389,9 +389,9 @@ class RunningCounts:
                     return Excess(scope, text, count > limit)
         return None
 
-    def remaining(self, group: GroupInfo, pods: int) -> Iterator[tuple[Scope, Resources, Resources]]:
-        """Yield the scope of each limit, the counts that `pods` more members add, and the free counts."""
-        added_counts = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pods}
+    def remaining(self, group: GroupInfo, pod_count: int) -> Iterator[tuple[Scope, Resources, Resources]]:
+        """Yield the scope of each limit, the counts that `pod_count` members add, and the free counts."""
+        added_counts = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pod_count}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
             counts, reserves = self._sums.get(scope, _NO_COUNTS), self._reserves.get(scope, _NO_COUNTS)
             limits = {"groups": limit.groups, "pods": limit.pods}
@@ -446,11 +446,11 @@ class RunningCounts:
         if limits.namespace != _NO_LIMITS.namespace:
             yield namespace, limits.namespace
 
-    def _add(self, group: GroupInfo, pods: int) -> None:
+    def _add(self, group: GroupInfo, pod_count: int) -> None:
         """Add pods of a group to the counts of its scopes. A group counts while it has any pods."""
         old_pods = self._pods.get(group.key, 0)
-        self._pods[group.key] = new_pods = old_pods + pods
+        self._pods[group.key] = new_pods = old_pods + pod_count
         for scope, _ in self.scopes(group):
             sums = self._sums.setdefault(scope, Counter())
-            sums["pods"] += pods
+            sums["pods"] += pod_count
             sums["groups"] += (new_pods > 0) - (old_pods > 0)

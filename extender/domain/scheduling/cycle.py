@@ -65,12 +65,12 @@ class Efforts:
             return min(remaining_looks, _MAX_RETRY_LOOKS - spent_looks)
         return min(remaining_looks, _MAX_GROUP_LOOKS, _MAX_NAMESPACE_LOOKS - spent_looks)
 
-    def spend(self, group: GroupKey, looks: float) -> None:
+    def spend(self, group: GroupKey, look_count: float) -> None:
         """Spend effort of the group's namespace first, then of the common amount."""
         namespace, own_looks = _namespace_of(group), self._own_looks
         old_looks = self.spent_looks[namespace]
-        self.spent_looks[namespace] += looks
-        self._common_looks -= max(old_looks + looks - own_looks, 0.0) - max(old_looks - own_looks, 0.0)
+        self.spent_looks[namespace] += look_count
+        self._common_looks -= max(old_looks + look_count - own_looks, 0.0) - max(old_looks - own_looks, 0.0)
 
 
 def _namespace_of(group: GroupKey) -> str:

@@ -98,15 +98,15 @@ class Flavors:
             [flavor for flavor in self.flavors_of(group.queue) if self._suits(flavor, pods)] for pods in roles
         ]
         for flavors in islice(product(*suitable_flavors), _MAX_ASSIGNMENTS):
-            requests, counted_as = dict(need.requests), defaultdict[str, set[str]](set)
+            requests, counted_names = dict(need.requests), defaultdict[str, set[str]](set)
             for flavor, pods in zip(flavors, roles, strict=True):
                 add(requests, self.counted_part(flavor, total_requests(pod.shape for pod in pods)))
                 pool = self._snapshot.pools.by_nodes.get(flavor.nodes)
                 for name in pool.resources if pool is not None else ():
-                    counted_as[name].add(in_flavor(name, pool.name if pool is not None else ""))
+                    counted_names[name].add(in_flavor(name, pool.name if pool is not None else ""))
             members = [limit_to_flavor(flavor, pods) for flavor, pods in zip(flavors, roles, strict=True)]
             flavored_need = Missing(tuple(chain.from_iterable(members)), need.absent_text) if roles else need
-            yield FlavorAssignment(flavored_need, requests, counted_as)
+            yield FlavorAssignment(flavored_need, requests, counted_names)
 
     def requests_by_assignment(self, group: GroupInfo) -> tuple[Resources, ...]:
         """Return the requests of a group's missing members for each assignment of flavors."""

@@ -242,7 +242,7 @@ def verdict_of(decision: GroupDecision) -> VerdictAndReason:
 def immediate_transition(previous: GroupDecision | None, decision: GroupDecision) -> Transition | None:
     """Return the transition that is reported at once.
 
-    None means that the decision is the group's first one, or that no such transition took place.
+    None means that this is the first decision on the group, or that no such transition took place.
     """
     if previous is None:
         return None

@@ -363,13 +363,13 @@ def suspend(obj: Json, row: WorkloadRow, admitted_at: str = "") -> list[Operatio
     uid_test, _ = version_tests(obj)
     if row.commanded is not None:
         return [uid_test, _add_annotation(obj, ("metadata",), keys.STARTED, "")]
-    record, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
-    records: list[Operation] = []
+    path, count = ("metadata", "annotations", keys.STARTED), _with_count(obj, row, None)
+    operations: list[Operation] = []
     if admitted_at:
-        records = [_add_annotation(obj, record[:1], record[-1], admitted_at)]
-    elif value_at(obj, record) is not None:
-        records = [{"op": "remove", "path": pointer(record)}]
-    return [*(version_tests(obj) if count else [uid_test]), added(row.suspend, True), *count, *records]
+        operations = [_add_annotation(obj, path[:1], path[-1], admitted_at)]
+    elif value_at(obj, path) is not None:
+        operations = [{"op": "remove", "path": pointer(path)}]
+    return [*(version_tests(obj) if count else [uid_test]), added(row.suspend, True), *count, *operations]
 
 
 def _with_count(obj: Json, row: WorkloadRow, reduced_to: int | None) -> list[Operation]:

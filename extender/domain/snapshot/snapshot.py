@@ -114,16 +114,16 @@ class Limits(msgspec.Struct, frozen=True):
     backoff: float = 5.0  # pause after the first failed start; doubled with each further failure
     backoff_max: float = 300.0  # longest pause after failed starts
 
-    def deadline(self, members: int) -> float:
+    def deadline(self, size: int) -> float:
         """Return how long a start with that many members may take.
 
         The time grows with the number of members, up to `start_deadline`.
         """
-        return min(self.start_deadline, self.start_deadline_base + members * self.start_deadline_per_member)
+        return min(self.start_deadline, self.start_deadline_base + size * self.start_deadline_per_member)
 
-    def retry_after(self, failures: int) -> float:
+    def retry_after(self, failure_count: int) -> float:
         """Return the pause after that many failed starts in a row."""
-        return min(self.backoff_max, self.backoff * 2.0 ** min(failures, 32))
+        return min(self.backoff_max, self.backoff * 2.0 ** min(failure_count, 32))
 
 
 class Occupancy(msgspec.Struct, frozen=True, eq=False):

@@ -83,13 +83,13 @@ def min_running(needs: Needs) -> Mapping[str, int]:
     return {child.name: child.minimum for child in needs.composite.pod_groups}
 
 
-def is_whole_with(needs: Needs, roles: Counter[str], members: int) -> bool:
-    """Return whether `members` members, counted by role in `roles`, make a group whole.
+def is_whole_with(needs: Needs, roles: Counter[str], member_count: int) -> bool:
+    """Return whether `member_count` members, counted by role in `roles`, make a group whole.
 
     A group is whole if it has minMember members, and minTaskMember members of each role. If the minima of the
     roles add up to more than minMember, they are ignored, as in Volcano.
     """
-    if members < needs.min_member or any(roles[role] < n for role, n in role_minima(needs).items()):
+    if member_count < needs.min_member or any(roles[role] < n for role, n in role_minima(needs).items()):
         return False
     return needs.composite is None or needs.composite.is_whole(roles)
 
