@@ -459,7 +459,7 @@ class DeviceInventory:
         for each in old_capacities.keys() | largest.keys():
             old_maximum = self._maxima[each]
             if largest[each] > old_maximum or old_capacities[each] == old_maximum != largest[each]:
-                self._maxima[each] = max((pool[each] for pool in self._capacities.values()), default=0)
+                self._maxima[each] = max((counts[each] for counts in self._capacities.values()), default=0)
                 self._set_resource(each[0])
         self._maxima = +self._maxima
 

@@ -79,7 +79,7 @@ class Admission:
         self._lending = lending
         self._reservations = reservations
         self._strategies = strategies
-        self._next_equal = requeue_equal
+        self._requeue_equal = requeue_equal
         self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to evaluate, by queue, in order
         self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
         # By signature, in this pass: why members have no capacity, the allocation count then, and the reads.
@@ -118,7 +118,7 @@ class Admission:
 
     def _queue_next_equal(self, group: GroupInfo, line: deque[GroupInfo]) -> None:
         """Requeue the next group that equals the starting `group`, and add it to the line of its queue."""
-        if (next_group := self._next_equal(group)) is not None:
+        if (next_group := self._requeue_equal(group)) is not None:
             insort(line, next_group, key=self._strategies.rank)
             insort(self.lines[group.queue], next_group, key=self._strategies.rank)
 

@@ -314,7 +314,7 @@ def share_changes(old: Basis, new: Basis) -> Iterable[Topic]:
     Queues below a changed queue are included.
     """
     is_same = new.shares.snapshot.past_usage is old.shares.snapshot.past_usage
-    queues = new.shares.queues_changed_since(old.shares) if is_same else new.shares.division.tree.leaf
+    queues = new.shares.queues_changed_since(old.shares) if is_same else new.shares.division.tree.leaves
     return ((QueueShares, queue) for queue in queues)
 
 

@@ -58,7 +58,7 @@ def requests_after(
         return old_requests._replace(large_gangs=too_large), []
 
     def concerns(queue: str) -> bool:
-        return queue in tree.leaf and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
+        return queue in tree.leaves and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
 
     evaluated = [groups[key] for key in cycle.decisions if key in groups]
     joiners = [
@@ -147,7 +147,7 @@ def _changed_queues(
     names |= {name for name in lines.keys() | facts.lines if lines.get(name) is not facts.lines.get(name)}
     names |= {*changed_keys(snapshot.queues, facts.snapshot.queues)}
     names |= {shares.tree.queues[node] for node in nodes if node != TOP}
-    return {node for name in names if name in shares.tree.leaf for node in shares.tree.path(name)[-2:-1]}
+    return {node for name in names if name in shares.tree.leaves for node in shares.tree.path(name)[-2:-1]}
 
 
 class _QueueRequests:

@@ -240,8 +240,8 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
     result = StarvingGroups(first_by_kind, idlers, candidates.may_exist_for)
     shares, queues = cycle.budget.shares, cycle.snapshot.queues
     ranks = {
-        queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
-        for queue in {group.queue for group in seeking_groups}
+        name: (-queues[name].record.priority, shares.relative_share(shares.tree.node_by_queue[name]), name)
+        for name in {group.queue for group in seeking_groups}
     }
     searchers = [group for group in seeking_groups if group.preempts and not reservations.is_limited(group)]
     if searchers and limit > 0:

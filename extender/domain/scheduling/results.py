@@ -452,7 +452,7 @@ def _queue_decision(
     """Return the decision on a queue, from its info and the shares of the cycle."""
     record, shares = queue.record, cycle.budget.shares
     name, tree = record.name, shares.tree
-    node = tree.node[name]
+    node = tree.node_by_queue[name]
     return QueueDecision(
         name=name,
         state=queue.state,
