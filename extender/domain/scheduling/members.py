@@ -316,9 +316,9 @@ def grow(cycle: Cycle, plans: Sequence[ActivePlan], lending: Lending, reservatio
 
 
 def _grow_all(cycle: Cycle, plans: Iterable[ActivePlan], reservations: Reservations, borrows: bool) -> None:
-    """Start members of `groups`.
+    """Start elastic members of the groups of `plans`.
 
-    Unless capacity is lent, they start only within the shares of their queues.
+    Unless `borrows`, members start only within the shares of their queues.
     """
     batches: list[_Batch] = []
     for active in plans:

@@ -67,7 +67,7 @@ def requests_after(
         if new[group.key].verdict is Verdict.RUNNING and _needs_nodes(new[group.key])
     ]
     extras = [group for group in (*joiners, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
-    waiting_lines = _with_running(
+    waiting_lines = _with_other_groups(
         {queue: line for queue, line in lines.items() if line and concerns(queue)}, extras
     )
     requests = _QueueRequests(evaluation, lambda key: new.get(key) or previous.get(key))
@@ -112,8 +112,8 @@ def _differs(old: GroupDecision | None, new: GroupDecision) -> bool:
     return (old.verdict, old.reason, _needs_nodes(old)) != (new.verdict, new.reason, _needs_nodes(new))
 
 
-def _with_running(lines: Lines, other_groups: Iterable[GroupInfo]) -> Lines:
-    """Return the lines with groups that have no position.
+def _with_other_groups(lines: Lines, other_groups: Iterable[GroupInfo]) -> Lines:
+    """Return the lines, extended by groups that have no position in them.
 
     Replacements come first, elastic members last.
     """

@@ -163,15 +163,15 @@ def _lines_of(evaluation: Evaluation) -> dict[str, Sequence[GroupInfo]]:
     The lines also include groups in backoff that this cycle did not evaluate in order.
     """
     cycle, order_key = evaluation.cycle, _order_key_of(evaluation)
-    backing_off: dict[str, list[GroupInfo]] = {}
+    groups_in_backoff: dict[str, list[GroupInfo]] = {}
     for key, decision in cycle.decisions.items():
         if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
-            backing_off.setdefault(decision.queue, []).append(cycle.snapshot.groups[key])
+            groups_in_backoff.setdefault(decision.queue, []).append(cycle.snapshot.groups[key])
     lines: dict[str, Sequence[GroupInfo]] = {}
-    for queue in evaluation.lines.keys() | backing_off.keys():
+    for queue in evaluation.lines.keys() | groups_in_backoff.keys():
         line = evaluation.lines.get(queue, ())
-        if queue in backing_off or any(map(evaluation.reservations.is_promised, line)):
-            line = sorted({*line, *backing_off.get(queue, ())}, key=order_key)
+        if queue in groups_in_backoff or any(map(evaluation.reservations.is_promised, line)):
+            line = sorted({*line, *groups_in_backoff.get(queue, ())}, key=order_key)
         lines[queue] = [group for group in line if _is_in_line(cycle.decisions[group.key])]
     return lines
 

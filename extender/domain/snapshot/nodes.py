@@ -148,15 +148,15 @@ class NodeIndex:
         If the part has no labels, the mask includes the rows of deleted nodes.
         """
 
-        def with_labels(pairs: Iterable[tuple[str, str]]) -> Mask:
+        def match_labels(pairs: Iterable[tuple[str, str]]) -> Mask:
             mask = np.ones(self._size, np.bool_)
             for key, value in pairs:
                 mask &= self._rows_with_label(key, [value])
             return mask
 
-        mask = with_labels(part.labels)
+        mask = match_labels(part.labels)
         for pairs in part.earlier_parts:
-            mask = mask & ~with_labels(pairs)
+            mask = mask & ~match_labels(pairs)
         return mask
 
     def rows_of_term(self, term: NodeSelectorTerm) -> Mask:
