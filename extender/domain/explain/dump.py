@@ -316,7 +316,7 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
         muster=versions["muster"],
         python=versions["python"],
         taken=timestamp_at(snapshot.epoch + snapshot.now),
-        slept=len(snapshot.groups) - len(carried_facts.evaluated.cycle.decisions),
+        slept=len(snapshot.groups) - len(carried_facts.evaluation.cycle.decisions),
         configuration=configuration,
         decisions=forms.write(Decisions, _without_history(decisions)),
         snapshot=forms.write(Snapshot, snapshot),

@@ -306,7 +306,7 @@ class QueueHours:
     """Recorder of the hours of queues. `open_records` are earlier records without an end."""
 
     def __init__(self, open_records: Iterable[AnyRecord] = ()) -> None:
-        self._open = {record.queue: record for record in open_records if isinstance(record, QueueHour)}
+        self._records = {record.queue: record for record in open_records if isinstance(record, QueueHour)}
         self._sampled_at: float | None = None
 
     def sample(self, queues: Mapping[str, QueueDecision], now: float, max_gap: float) -> Iterator[QueueHour]:
@@ -317,18 +317,18 @@ class QueueHours:
         hour_start = now // _HOUR_SECONDS * _HOUR_SECONDS
         seconds = max(min(now - (self._sampled_at or now), max_gap), 0.0)
         self._sampled_at = now
-        for name in [name for name, hour_record in self._open.items() if hour_record.start != hour_start]:
-            yield self._open.pop(name).ended(hour_start)
+        for name in [name for name, hour_record in self._records.items() if hour_record.start != hour_start]:
+            yield self._records.pop(name).ended(hour_start)
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
-                hour_record = self._open.get(name) or QueueHour(queue=name, start=hour_start)
-                self._open[name] = _with_sample(hour_record, queue, seconds)
-                yield self._open[name]
+                hour_record = self._records.get(name) or QueueHour(queue=name, start=hour_start)
+                self._records[name] = _with_sample(hour_record, queue, seconds)
+                yield self._records[name]
 
     @property
     def open(self) -> list[QueueHour]:
         """Return the records without an end."""
-        return list(self._open.values())
+        return list(self._records.values())
 
 
 def _with_sample(record: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:

@@ -58,8 +58,8 @@ _SYSTEM_PREFIX = "system-"  # prefix of names that only classes of Kubernetes ma
 class _PriorityClass(msgspec.Struct, frozen=True):
     value: int
     is_default: bool  # globalDefault
-    preempts: bool  # whether its preemptionPolicy is not Never
-    for_groups: bool  # whether it counts for PodGroups regardless of their pods
+    may_preempt: bool  # whether its preemptionPolicy is not Never
+    is_for_groups: bool  # whether it counts for PodGroups regardless of their pods
 
 
 class Priorities:
@@ -95,7 +95,7 @@ class Priorities:
 
     def preempts(self, name: str) -> bool:
         """Return whether groups that name this class may evict others."""
-        return self._classes.get(name, _UNKNOWN_CLASS).preempts
+        return self._classes.get(name, _UNKNOWN_CLASS).may_preempt
 
     def _settle_default(self) -> bool:
         """Set the default priority.
@@ -119,12 +119,12 @@ class Priorities:
         if not name:
             return self._default if max_priority is None else max_priority
         priority_class = self._classes.get(name, _UNKNOWN_CLASS)
-        if priority_class.for_groups:
+        if priority_class.is_for_groups:
             return priority_class.value
         return min(priority_class.value, self._default if max_priority is None else max_priority)
 
 
-_UNKNOWN_CLASS = _PriorityClass(0, is_default=False, preempts=True, for_groups=False)
+_UNKNOWN_CLASS = _PriorityClass(0, is_default=False, may_preempt=True, is_for_groups=False)
 
 
 class Registry:

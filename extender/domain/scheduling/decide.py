@@ -41,7 +41,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         return replace(previous, serial=previous.serial + 1, changed_groups=(), renumbered_groups=())
     inadmissible = InadmissibleGroups(snapshot, previous, carried_facts)
     while True:
-        cycle = Cycle(snapshot, inadmissible.active, inadmissible.decisions, inadmissible.budget)
+        cycle = Cycle(snapshot, inadmissible.active_groups, inadmissible.decisions, inadmissible.budget)
         evaluation = evaluate(cycle, inadmissible)
         if not inadmissible.requeue_after(evaluation):
             return decisions_of(evaluation, inadmissible)

@@ -72,18 +72,18 @@ def requests_after(
     )
     requests = _QueueRequests(evaluation, lambda key: new.get(key) or previous.get(key))
     requests_by_queue = requests.answers(waiting_lines)
-    requesting_keys = {queue: keys for queue, keys in old_requests.requesting.items() if not concerns(queue)}
+    requesting_keys = {queue: keys for queue, keys in old_requests.requesters.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
-    for queue in {*waiting_lines, *filter(concerns, old_requests.requesting)}:
+    for queue in {*waiting_lines, *filter(concerns, old_requests.requesters)}:
         granted_members = requests_by_queue.get(queue)
         if granted_members is None:  # all groups request nodes
             old_line = facts.lines.get(queue, ()) if facts is not None else ()
-            reported = (*old_line, *waiting_lines.get(queue, ())) if queue in old_requests.requesting else ()
+            reported = (*old_line, *waiting_lines.get(queue, ())) if queue in old_requests.requesters else ()
             changes |= dict.fromkeys(group.key for group in reported if group.key in groups)
             continue
         requesting_keys[queue] = granted_members.keys()
-        line = waiting_lines[queue] if queue not in old_requests.requesting else ()
-        old_requesters = (groups[key] for key in old_requests.requesting.get(queue, ()) if key in groups)
+        line = waiting_lines[queue] if queue not in old_requests.requesters else ()
+        old_requesters = (groups[key] for key in old_requests.requesters.get(queue, ()) if key in groups)
         reported_keys = {group.key for group in (*old_requesters, *line, *evaluated) if group.queue == queue}
         changes |= {key: () for key in reported_keys - granted_members.keys() if requests.may_request(key)}
         changes |= granted_members
@@ -139,7 +139,7 @@ def _changed_queues(
     if facts is None:
         return None
     snapshot, shares = evaluation.cycle.snapshot, evaluation.cycle.budget.shares
-    nodes = shares.state.nodes_changed_since(facts.evaluated.cycle.budget.shares.state)
+    nodes = shares.state.nodes_changed_since(facts.evaluation.cycle.budget.shares.state)
     if nodes is None:
         return None
     names = {new.queue for key, new in evaluation.cycle.decisions.items() if _differs(previous.get(key), new)}

@@ -216,7 +216,7 @@ class StarvingGroups(NamedTuple):
     """
 
     by_kind: Mapping[object, GroupInfo]  # first group of each kind, and its longest waiting group
-    victimless: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
+    victimless_groups: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
     has_victims: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether victims may exist
 
 

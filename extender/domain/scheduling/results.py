@@ -339,14 +339,14 @@ class _PreviousQueues(NamedTuple):
     infos: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
     reserving_queues: Set[str] = frozenset()  # queues with a reservation, or with reclaimed capacity
-    changed: Iterable[int] = ()  # nodes of the queue tree whose allocation, share or ceiling has changed
+    changed_nodes: Iterable[int] = ()  # nodes of the queue tree whose allocation, share or ceiling changed
 
     @classmethod
     def from_carried(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_PreviousQueues":
         """Return the previous results, with the changed nodes of the queue tree; empty if not comparable."""
         if (facts := inadmissible.facts) is None:
             return cls()
-        shares, previous, snapshot = cycle.budget.shares, facts.evaluated.cycle.budget.shares, cycle.snapshot
+        shares, previous, snapshot = cycle.budget.shares, facts.evaluation.cycle.budget.shares, cycle.snapshot
         changed_at_start = shares.at_start.nodes_changed_since(previous.at_start)
         changed_nodes = shares.state.nodes_changed_since(previous.state)
         is_comparable = (
@@ -412,32 +412,32 @@ def _queue_decisions(
         positions: The groups in line.
     """
     snapshot, shares, old_decisions = cycle.snapshot, cycle.budget.shares, inadmissible.previous.queues
-    queues, tree, earlier = snapshot.queues, shares.tree, _PreviousQueues.from_carried(inadmissible, cycle)
+    queues, tree, old = snapshot.queues, shares.tree, _PreviousQueues.from_carried(inadmissible, cycle)
     columns, requested_sums = _Sums(tree.ancestry), _Sums(tree.ancestry)
-    for (name, column), number in (changed_counts if earlier.decisions else counts).items():
+    for (name, column), number in (changed_counts if old.decisions else counts).items():
         if name in queues:
             columns.add(name, {column: number})
-    for name in changed_keys(queues, earlier.infos):
+    for name in changed_keys(queues, old.infos):
         if name in queues:
             requested_sums.add(name, queues[name].requested)
-            requested_sums.add(name, earlier.infos[name].requested if name in earlier.infos else {}, times=-1)
+            requested_sums.add(name, old.infos[name].requested if name in old.infos else {}, times=-1)
     reservations = {item.queue: item.reservation for item in cycle.decisions.values() if item.reservation}
     lines = positions.lines
-    names = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in earlier.changed)}
-    names |= earlier.changed_queues(cycle, reservations, lines)
+    names = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in old.changed_nodes)}
+    names |= old.changed_queues(cycle, reservations, lines)
     if not names:
         return old_decisions
     flavors = _FlavorShares(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
-    for name in filter(queues.__contains__, names) if earlier.decisions else queues:
-        previous = earlier.decisions.get(name, _EMPTY_DECISION)
+    for name in filter(queues.__contains__, names) if old.decisions else queues:
+        previous = old.decisions.get(name, _EMPTY_DECISION)
         new_counts, requests = dict(previous.counts), dict(previous.requested)
         add(new_counts, columns.by_queue.get(name, {}))
         add_times(requests, requested_sums.by_queue.get(name, {}), times=1)
         reservation, waiting = reservations.get(name), len(lines.get(name, ()))
         decision = _queue_decision(cycle, queues[name], flavors, requests, new_counts, reservation, waiting)
         changes[name] = _reuse(old_decisions.get(name), decision)
-    return with_changes(earlier.decisions, changes)
+    return with_changes(old.decisions, changes)
 
 
 def _queue_decision(

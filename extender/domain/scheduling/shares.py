@@ -184,7 +184,7 @@ class QueueShares:
         """Return the recent usage of a node of the queue tree as a part of the cluster."""
         queue = self.tree.queues[node]
         if not self.tree.has_children(node):
-            return self.at_start.snapshot.past_usage.queues.get(queue, 0.0)
+            return self.at_start.snapshot.past_usage.part_by_queue.get(queue, 0.0)
         return sum(map(self._used_part, self.tree.children([node])[0].tolist()))
 
     def borrowed_amounts(self, node: int) -> Resources:
@@ -241,8 +241,8 @@ class QueueShares:
             return False
         own_branch, other_branch = nodes[nodes.index(common) - 1], other_path[other_path.index(common) - 1]
         has_used_any = self.recent_usage(own_branch) > 0.0 or self.recent_usage(other_branch) > 0.0
-        is_even = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
-        return excess <= _MAX_EXCESS_PART and has_used_any and is_even
+        is_within_excess = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
+        return excess <= _MAX_EXCESS_PART and has_used_any and is_within_excess
 
     def _usage_ahead_of_siblings(self, queue: str) -> Iterator[float]:
         """Yield for each level by how much the recent usage of any sibling exceeds the usage of the node."""
@@ -377,13 +377,13 @@ class QueueShares:
         If `part` fits, return the messages for all of `requests` instead, provided that unused amounts are
         reserved below the node. Other groups may start earlier, and then hold these reserved amounts.
         """
-        limit = {name: self._limit(node, name) for name in requests}
-        if excesses := exceeded_dimensions(part, self._counted_amounts(node), limit):
+        limits = {name: self._limit(node, name) for name in requests}
+        if excesses := exceeded_dimensions(part, self._counted_amounts(node), limits):
             reserve = self._unused_reserve
             return [self._excess_message(node, name, part[name], reserve(node, name)) for name in excesses]
         if not self._has_unused_reserve(node):
             return []
-        excesses = exceeded_dimensions(requests, self._holdings.held(node), limit)
+        excesses = exceeded_dimensions(requests, self._holdings.held(node), limits)
         return [self._excess_message(node, name, requests[name]) for name in excesses]
 
     def _has_unused_reserve(self, node: int) -> bool:

@@ -71,16 +71,16 @@ class Freed(msgspec.Struct, frozen=True):
     """
 
     at: float = -inf  # when something last became free
-    by: GroupKey = OTHERS_KEY  # group that freed it
+    group: GroupKey = OTHERS_KEY  # group that freed it
     by_others_at: float = -inf  # when any other group last freed something
 
     def recorded(self, now: float, by: GroupKey) -> "Freed":
         """Return the times after group `by` freed something."""
-        return Freed(now, by, self.by_others_at if by == self.by else self.at)
+        return Freed(now, by, self.by_others_at if by == self.group else self.at)
 
     def for_group(self, group: GroupKey) -> float:
         """Return when a group other than `group` last freed something."""
-        return self.by_others_at if group == self.by else self.at
+        return self.by_others_at if group == self.group else self.at
 
 
 class Limits(msgspec.Struct, frozen=True):
