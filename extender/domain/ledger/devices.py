@@ -282,7 +282,7 @@ class DeviceInventory:
         return {node for node in nodes if is_changed or old_offers.get(node) != new_offers.get(node)}
 
     def _read_class(self, name: str) -> None:
-        """Compute the devices that each class admits again, after a class has changed."""
+        """After a change of a class, compute again which devices each class admits."""
         selectors = (each.spec.selectors for each in self._classes.values())
         self._expressions = "\n".join(chain.from_iterable(map(expressions_of, selectors)))
         self._classes_by_facts.clear()

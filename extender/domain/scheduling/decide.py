@@ -94,7 +94,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
     # 7. Replacements start, up to the free places in the window.
     if started_replacements:
-        members.replace(cycle, started_replacements)
+        members.start_replacements(cycle, started_replacements)
 
     # 8. Elastic members start one by one, first within their queue's share, then above that share.
     if growing_plans:

@@ -123,7 +123,7 @@ class Flavors:
     def settled_members(self, group: GroupInfo) -> Missing:
         """Return the missing members with their flavors.
 
-        If the group has a choice, they have no flavors yet.
+        If the group has a choice of flavors, the members have no flavors yet.
         """
         need = missing(group)
         if not self.flavors_of(group.queue) or self.has_choice(group):

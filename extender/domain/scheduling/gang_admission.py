@@ -255,11 +255,14 @@ class Admission:
         return decision
 
     def _evaluate_with(self, group: GroupInfo, capacities: list[ReservedCapacity]) -> GroupDecision | None:
-        """Evaluate a group as if the reserved `capacities` were free, and end its reservation at a start."""
-        outer_reasons, self._known_causes = self._known_causes, {}
+        """Evaluate a group as if the reserved `capacities` were free.
+
+        If the group starts, end its reservation.
+        """
+        outer_causes, self._known_causes = self._known_causes, {}
         with self._reservations.make_usable(capacities):
             decision = self._evaluate_now(group)
-        self._known_causes = outer_reasons
+        self._known_causes = outer_causes
         if decision is not None and decision.verdict is Verdict.STARTING:
             self._reservations.end(group)
             self._decisions.clear()  # the unused reserved capacity becomes free

@@ -209,7 +209,7 @@ def reserve(cycle: Cycle, replacing_plans: Iterable[ActivePlan]) -> list[tuple[A
     return replacements
 
 
-def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
+def start_replacements(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
     """Start replacements, as many as the window has places for, and record the decisions."""
     window, capacity = cycle.budget.window, cycle.budget.planner.capacity
     for active, plan in replacements:

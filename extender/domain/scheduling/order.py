@@ -336,7 +336,7 @@ class TurnOrder(Generic[T]):
 
 
 def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
-    """Return the first fields of a queue's turn: priority, due and usage."""
+    """Return the first fields of a queue's turn: priority, due share and usage."""
     info = queues.get(shares.tree.queues[node])
     priority = -info.record.priority if info is not None and not shares.tree.is_extra_leaf(node) else 0
     share = shares.relative_share(node)
