@@ -322,7 +322,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
     titles = {podgroup.key: "" for podgroup in podgroups}
     for arrival in workload.members:
         meta = replace(arrival.pod.metadata, creation_timestamp=timestamp_at(live.read_at))
-        live.ledger.pods.set(replace(arrival.pod, metadata=meta))
+        live.ledger.pods.set_pod(replace(arrival.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
             controller = None if group_name(arrival.pod) else group_owner_of(arrival.pod)
@@ -388,7 +388,7 @@ def _start_of(
         after, at = round(started_at - future.began_at), future.snapshot.timestamp(started_at)
         if not after:
             return start
-        method, payers = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
+        method, payers = str(future.start_method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=payers)
     decisions, endless = future.decisions, future.endless_groups
     # Without a complete simulation, search no remedy, because the group might start later anyway.

@@ -286,7 +286,7 @@ class Future(VirtualCluster):
         """Return the running groups without a known end."""
         return {key for key, end in self.ends.items() if end.at == inf}
 
-    def method(self, key: GroupKey) -> Method:
+    def start_method(self, key: GroupKey) -> Method:
         """Return the event that a start in this future depends on.
 
         Learned run times count as declared here.

@@ -54,7 +54,7 @@ class _Group(NamedTuple):
     info: GroupInfo
 
     @property
-    def created(self) -> float:
+    def created_at(self) -> float:
         return unix_seconds(self.info.created_at)
 
     @property
@@ -78,7 +78,7 @@ class _Group(NamedTuple):
 
     def owns(self, record: GroupRun | Wait) -> bool:
         """Return whether a record belongs to this group in its present queue, and not to an earlier group."""
-        return self.created <= record.start + _SLACK_SECONDS and self.decision.queue == record.queue
+        return self.created_at <= record.start + _SLACK_SECONDS and self.decision.queue == record.queue
 
 
 class Recorder:
@@ -213,7 +213,7 @@ class _Waits:
             return
         reason = group.decision.reason or ""
         if wait is None:
-            begun_at = step.now if has_existed else min(group.created or step.now, step.now)
+            begun_at = step.now if has_existed else min(group.created_at or step.now, step.now)
             wait = Wait(**group.group_fields, start=begun_at, until=begun_at)
         elif wait.reason == reason:
             return
@@ -234,7 +234,7 @@ class _Waits:
 
         Nothing is yielded if the group may have waited twice.
         """
-        start, end = group.created, self._wait_ended_at(group, step)
+        start, end = group.created_at, self._wait_ended_at(group, step)
         if start and not group.info.history.lost_work:
             seconds = {"": max(end - start, 0.0)}
             wait = Wait(**group.group_fields, start=start, until=end, waited=seconds, has_started=True)

@@ -275,7 +275,7 @@ class DeviceInventory:
             self._pools_on[node].discard(pool)
         for node in new_offers:
             self._pools_on[node].add(pool)
-        if self._intake.logical.capacities:
+        if self._intake.logical_resources.capacities:
             self._update_capacities(pool)
         nodes = old_offers.keys() | new_offers.keys()
         is_changed = old_counters != counters
@@ -448,7 +448,7 @@ class DeviceInventory:
     def _update_capacities(self, pool: Pool) -> None:
         """Update the largest capacities of a pool's devices that logical resources stand for."""
         old_capacities, largest = self._capacities.pop(pool, Counter()), Counter[Measure]()
-        capacities = self._intake.logical.capacities
+        capacities = self._intake.logical_resources.capacities
         for offer in chain.from_iterable(self._offers.get(pool, {}).values()):
             for name in offer.classes:
                 for resource, capacity in capacities.get(self._class_of(name), {}).items():
@@ -474,7 +474,7 @@ class DeviceInventory:
         For a selection, return the difference to its class.
         """
         device_class = self._class_of(name)
-        resources = self._intake.logical.capacities.get(device_class, ())
+        resources = self._intake.logical_resources.capacities.get(device_class, ())
         maxima = {resource: self._maxima[name, resource] for resource in resources}
         if name == device_class:
             return maxima

@@ -79,7 +79,7 @@ class Jobs:
     def groups_in(self, namespace: str) -> Collection[GroupKey]:
         return self._keys_by_namespace.get(namespace, ())
 
-    def naming(self, namespace: str, local_queue: str) -> list[GroupKey]:
+    def find_jobs(self, namespace: str, local_queue: str) -> list[GroupKey]:
         """Return the jobs whose label names a LocalQueue."""
         labels = ((key, self._records[key].local_queue) for key in self.groups_in(namespace))
         return [key for key, label in labels if label is not None and label.name == local_queue]

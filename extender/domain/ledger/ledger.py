@@ -157,7 +157,7 @@ class Ledger:
             dirty, groups, queues = self._infos.refresh()
             self._record_usage(dirty, groups)
             moves = self._reclaimed_capacity.moves(groups, self._clock())
-            refused_rows = self._refusals.rows(self._clock())
+            refused_rows = self._refusals.refused_rows(self._clock())
             self._change_versions.update(dict.fromkeys(dirty, self._changes.version))
             epoch = self._wall_clock() - self._clock()
             self._instants.record(dirty, epoch, self._clock())
@@ -200,7 +200,7 @@ class Ledger:
             return
         now = self._wall_clock()
         if self._meter.is_due(now):
-            self._meter.sample(now, self.offered())
+            self._meter.sample(now, self.offered_amounts())
             self._changes.notify()
         self._meter.record_holdings({key: holding_of(groups.get(key)) for key in dirty}, now)
 
@@ -543,7 +543,7 @@ class Ledger:
         with self._lock:
             return self.claims.capacity.is_suitable(pod, node)
 
-    def offered(self) -> Resources:
+    def offered_amounts(self) -> Resources:
         """Return the amounts that all nodes offer together."""
         with self._lock:
             columns = self.claims.capacity.columns
@@ -554,7 +554,7 @@ class Ledger:
 
         A limit at or above the total of all nodes is left out, because free capacity is the tighter limit.
         """
-        decisions, offers = self.decisions.queues, self.offered()
+        decisions, offers = self.decisions.queues, self.offered_amounts()
         while (decision := decisions.get(queue)) is not None:
             limits = {name: limit for name, limit in decision.ceiling.items() if limit < offers.get(name, 0)}
             yield Ceiling(decision.name, decision.allocated, limits)

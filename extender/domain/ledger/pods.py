@@ -222,7 +222,7 @@ class Pods:
             self._other_pods, self._other_changes = self._other_pods.with_changes(self._other_changes), {}
         return self._other_pods
 
-    def set(self, pod: Pod) -> None:
+    def set_pod(self, pod: Pod) -> None:
         """Record a pod.
 
         Raises:
@@ -254,7 +254,7 @@ class Pods:
         """Record pods again, because shared claims count for these pods from now on."""
         for pod in pods:
             with suppress(BadQuantity):  # the pod's own event has reported it
-                self.set(pod)
+                self.set_pod(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
         """Read again all pods that have no node and name a claim or template.
@@ -267,7 +267,7 @@ class Pods:
         for uid in uids:
             with self._lock, suppress(BadQuantity):  # the pod's own event has reported it
                 if (pod := self._pods_with_devices.get(uid)) is not None:
-                    self.set(pod)
+                    self.set_pod(pod)
 
     def set_group_claims(self, group: ClaimKey, claims: Mapping[PodClaim, str]) -> None:
         """Record the claims that a PodGroup has for templates, with the names of their objects."""

@@ -67,7 +67,7 @@ class Releases:
         return self._on_change is not None
 
     @property
-    def counts(self) -> ReleaseCounts:
+    def release_counts(self) -> ReleaseCounts:
         leaving_count = sum(until > self._clock() for until in self._ends_at.values())
         return ReleaseCounts(len(self.appearances), leaving_count, self._taken_back_count)
 

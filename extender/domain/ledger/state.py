@@ -85,7 +85,7 @@ class Refusals:
         epoch = self._claims.capacity.epochs.get(node, 0)
         self._refusals_by_node.setdefault(node, {})[shape] = (epoch, expires_at)
 
-    def rows(self, now: float) -> dict[Shape, frozenset[int]]:
+    def refused_rows(self, now: float) -> dict[Shape, frozenset[int]]:
         """Return by shape the rows of nodes that the scheduler still refuses.
 
         Expired refusals are forgotten.

@@ -101,7 +101,7 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
         members.grow(cycle, growing_plans, lending, reservations)
 
     # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
-    reservations.make()
+    reservations.make_reservations()
     is_any_pending = any(decision.verdict is Verdict.WAITING for decision in cycle.decisions.values())
     may_starve = is_any_pending or inadmissible.memory is not None
     starving = reclaim.begin_reclaims(cycle, lending, reservations) if may_starve else reclaim.NONE_STARVES

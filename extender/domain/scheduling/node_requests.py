@@ -71,7 +71,7 @@ def requests_after(
         {queue: line for queue, line in lines.items() if line and concerns(queue)}, extras
     )
     requests = _QueueRequests(evaluation, lambda key: new.get(key) or previous.get(key))
-    requests_by_queue = requests.answers(waiting_lines)
+    requests_by_queue = requests.all_requesters(waiting_lines)
     requesting_keys = {queue: keys for queue, keys in old_requests.requesters.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
     for queue in {*waiting_lines, *filter(concerns, old_requests.requesters)}:
@@ -160,7 +160,7 @@ class _QueueRequests:
         self._queues = evaluation.cycle.snapshot.queues
         self._short_scopes = set[Scope]()  # scopes whose limit is too low for all their groups
 
-    def answers(self, waiting_lines: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
+    def all_requesters(self, waiting_lines: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
         """Return by queue the groups that request nodes, and the members for which they do so.
 
         None means all waiting members. Queues whose groups may all request nodes are left out.

@@ -312,7 +312,7 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
         request = amounts_text(shape.requests) or "an empty request"
         return f"no node can hold {request} (suitable nodes: {suitable_count})"
     is_met_by_demand = {
-        f"the label {key}={value} that nodeSelector names": nodes.has(key, value)
+        f"the label {key}={value} that nodeSelector names": nodes.has_value(key, value)
         for key, value in constraints.node_labels
     }
     if constraints.node_terms:
@@ -323,7 +323,7 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     if (part := shape.suits.part) is not None:
         any_shape = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
         labels = listed([f"{key}={value}" for key, value in part.labels], _MAX_LISTED)
-        has_labels = part.earlier_parts and all(nodes.has(key, value) for key, value in part.labels)
+        has_labels = part.earlier_parts and all(nodes.has_value(key, value) for key, value in part.labels)
         restriction = " without those of an earlier flavor" if has_labels else ""
         demand = f"the flavor's labels {labels}".rstrip() + restriction
         is_met_by_demand[demand] = bool(nodes.suitable_rows(any_shape.on_part(part)).any())

@@ -303,7 +303,7 @@ class Reservations:
         """Return the groups that might get a reservation, with their class."""
         return {(class_, group.key) for class_, line in self._lines.items() for group in line}
 
-    def make(self) -> None:
+    def make_reservations(self) -> None:
         """Make more reservations at the end of a cycle. These reserve nothing before the next cycle.
 
         Candidates are the first groups of the queues, the group with the longest wait first. A group that

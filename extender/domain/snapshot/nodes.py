@@ -116,7 +116,7 @@ class NodeIndex:
             mask &= reduce(np.logical_or, map(self.rows_of_term, terms), np.zeros_like(mask))
         return mask
 
-    def has(self, key: str, value: str) -> bool:
+    def has_value(self, key: str, value: str) -> bool:
         """Return whether any node has the label."""
         return value in self._by_label.get(key, ())
 
@@ -355,10 +355,10 @@ class NodeTable:
         labels = [Requirement(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
         return self._index.rows_of_term(NodeSelectorTerm([*labels, *(selector.match_expressions or ())]))
 
-    def has(self, key: str, value: str) -> bool:
+    def has_value(self, key: str, value: str) -> bool:
         """Return whether any node has the label."""
         self._index = self._index or NodeIndex(self.nodes)
-        return self._index.has(key, value)
+        return self._index.has_value(key, value)
 
     def has_label(self, key: str) -> bool:
         """Return whether any node has a label with this key."""
