@@ -163,7 +163,7 @@ class _Runs:
             self.runs[key] = replace(run.up_to(step.since), held=held_amounts)
             yield self.runs[key]
             return
-        run = self.runs.pop(key).ended(step.since)
+        run = self.runs.pop(key).with_end(step.since)
         yield replace(run, held={})
         if group is not None and held_amounts:
             yield self._begin(group, step, earliest_start=run.until, continues=bool(continues))
@@ -227,7 +227,7 @@ class _Waits:
         if is_running and group is not None and step.is_first:
             ended_at = max(self._wait_ended_at(group, step), wait.start)
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
-        return replace(wait.ended(ended_at), has_started=is_running or has_run)
+        return replace(wait.with_end(ended_at), has_started=is_running or has_run)
 
     def _waits_from_objects(self, group: _Group, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group whose wait was not observed.
@@ -318,7 +318,7 @@ class QueueHours:
         seconds = max(min(now - (self._sampled_at or now), max_gap), 0.0)
         self._sampled_at = now
         for name in [name for name, hour_record in self._records.items() if hour_record.start != hour_start]:
-            yield self._records.pop(name).ended(hour_start)
+            yield self._records.pop(name).with_end(hour_start)
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
                 hour_record = self._records.get(name) or QueueHour(queue=name, start=hour_start)

@@ -385,13 +385,13 @@ def largest_fitting(counts: Counts, min_counts: Counts, fits: Callable[[Counts],
     spare_counts = {role: max(n - min_counts.get(role, n), 0) for role, n in counts.items()}
     spare_total = sum(spare_counts.values())
 
-    def reduced(given_up_count: int) -> Counts:
+    def reduce_counts(given_up_count: int) -> Counts:
         return {role: n - spare_counts[role] * given_up_count // spare_total for role, n in counts.items()}
 
     if not spare_total:
         return None
-    min_given_up = bisect_left(range(spare_total + 1), True, key=lambda number: fits(reduced(number)))
-    return reduced(min_given_up) if min_given_up <= spare_total else None
+    min_given_up = bisect_left(range(spare_total + 1), True, key=lambda number: fits(reduce_counts(number)))
+    return reduce_counts(min_given_up) if min_given_up <= spare_total else None
 
 
 def has_spares(group: GroupInfo) -> bool:
