@@ -183,8 +183,8 @@ class MinResources:
 
     def _add_placeholders(self, group: Group, template: PodRecord, amounts: Resources) -> None:
         """Add placeholders that request these amounts together, each about as much as `template`."""
-        size = template.shape.requests
-        count = max(-(-n // size[name]) if size.get(name) else n for name, n in amounts.items())
+        sizes = template.shape.requests
+        count = max(-(-n // sizes[name]) if sizes.get(name) else n for name, n in amounts.items())
         count = max(min(count, _MAX_PLACEHOLDERS, self._max_count - self._counts[group.namespace]), 1)
         self._counts[group.namespace] += count
         self._groups_with_placeholders.add(group.key)

@@ -409,7 +409,7 @@ class Pods:
         if is_other or old_record is not None:
             self._count_among_others(record, is_other)
         self._claims.capacity.follow_terms(record, old_record)
-        self._transitions.show(record)
+        self._transitions.update_claim(record)
         if record.group:
             self._stuck_pods.record_change(old_record, record)
             group = self._registry.group(record.group)

@@ -228,7 +228,7 @@ class ClaimTransitions:
             self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
             self._releases.record_claim(pod, claim, self._claims.get(pod.uid))
 
-    def show(self, pod: PodRecord) -> None:
+    def update_claim(self, pod: PodRecord) -> None:
         """Update the claim of a pod that the watch shows.
 
         A pod on a node holds capacity, an ended pod holds no capacity, and a waiting pod keeps its claim.

@@ -367,17 +367,17 @@ class _Searches:
                 if self._candidates.may_exist_for(group, causes):
                     searching_groups.append(group)
         first_keys = {group.key for group in _first_by_kind(self._cycle, searching_groups).values()}
-        kinds = [group for group in searching_groups if group.key in first_keys]  # the first of each kind
+        firsts = [group for group in searching_groups if group.key in first_keys]  # the first of each kind
         steps = 0
-        if len(kinds) > _MAX_FAILED_SEARCHES:  # each cycle tries the first kinds; the others take turns
-            rotation, steps = turn_order(kinds[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
-            searching_groups = [*kinds[:_TURN_COUNT], *rotation]
+        if len(firsts) > _MAX_FAILED_SEARCHES:  # each cycle tries the first kinds; the others take turns
+            rotation, steps = turn_order(firsts[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
+            searching_groups = [*firsts[:_TURN_COUNT], *rotation]
         for group in searching_groups:
             if open_count <= 0:
                 return
             if len(self._failed_kinds) > _MAX_FAILED_SEARCHES:
                 # Each second, other groups have a turn, until all have had a turn since the last change.
-                now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
+                now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in firsts]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(each.last_at for each in times)))
                 if (now - changed_at) * _TURN_COUNT < steps:
                     self._cycle.request_cycle_at(now + 1.0)

@@ -371,7 +371,7 @@ class _PreviousQueues(NamedTuple):
         candidates = {*self.reserving_queues, *cycle.reclaimed, *reservations}
         for name in candidates & self.decisions.keys():
             previous = self.decisions[name]
-            is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # reclaims expire after an hour
+            is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # reclaims expire
             is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.recent_reclaims(name)
             if is_reclaim_changed or previous.reservation != reservations.get(name):
                 names.add(name)
