@@ -373,7 +373,7 @@ class GroupInfos:
     def _restarts_elsewhere(self, group: Group) -> bool:
         """Return whether the group asks for restarts elsewhere.
 
-        The policy of the PodGroup comes first, then the policy of the pods' owner, then that of a pod.
+        The policy of the PodGroup comes first, then the policy of the pods' owner, then the policy of a pod.
         """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner, *group.pods.values())
         policies = (each.on_lost_domain for each in objects if each is not None)

@@ -94,7 +94,7 @@ class Jobs:
 
 
 class Runtimes:
-    """Runtimes: objects with templates of jobs, and the jobs that name each of them.
+    """Runtimes, which are objects with templates of jobs, and the jobs that name each runtime.
 
     A change of a runtime concerns only these jobs. An admitted job keeps the runtime with which it was
     admitted, as its pods do.

@@ -108,8 +108,8 @@ class Priorities:
     def group_priority(self, name: str, pods: Iterable[int]) -> int:
         """Return the priority of a group.
 
-        Without a class, the priority is the highest priority of the pods; without pods either, it is that of
-        the default class. A class that does not exist counts as 0.
+        If the group names no class, its priority is the highest priority of its pods. If it has no pods
+        either, the default class counts. A class that does not exist counts as 0.
 
         Args:
             name: The name of the group's class; empty without a class.

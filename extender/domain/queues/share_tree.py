@@ -39,7 +39,7 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
 
 
 def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]:
-    """Return the resources to divide: those of the cluster and of all guarantees.
+    """Return the resources to divide: the resources of the cluster and of all guarantees.
 
     No queue deserves any other resource.
     """

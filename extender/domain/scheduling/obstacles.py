@@ -177,7 +177,7 @@ def missing_group_message(group: GroupInfo) -> str:
 
 
 def competing_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
-    """Return the pending groups that compete for capacity, and record decisions on the others.
+    """Return the pending groups that compete for capacity. Record decisions on all other groups.
 
     A group that backs off competes only if no group may pass it.
     """
@@ -185,7 +185,10 @@ def competing_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
 
 
 def _decision_out_of_line(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that does not compete for capacity. None means that it does."""
+    """Return the decision on a group that does not compete for capacity.
+
+    None means that the group competes.
+    """
     if excess_text := capability_excess(cycle, group):
         return undo_decision(cycle, group) or excess_decision(group, excess_text)
     absent_text = missing(group).absent_text

@@ -105,7 +105,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
-    """Spec of a group: that of its PodGroup, or an assumed spec if the group has no PodGroup."""
+    """Spec of a group, from its PodGroup. Without a PodGroup, the values are assumed."""
 
     fault: str  # fault of the specification, for users; empty if valid
     run_time: float | None  # run time in seconds that its owner declared; None: not declared
