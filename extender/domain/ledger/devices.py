@@ -165,7 +165,7 @@ class DeviceInventory:
         # Largest capacities of devices that logical resources stand for, by pool.
         self._capacities: dict[Pool, Counter[Measure]] = {}
         self._maxima = Counter[Measure]()
-        self._devices_by_claim: dict[str, dict[DeviceId, ClassNames]] = {}  # with their classes
+        self._devices_by_claim: dict[str, dict[DeviceId, ClassNames]] = {}  # devices with their classes
         self._used_names: dict[DeviceId, ClassNames] = {}  # classes under which a pod has an allocated device
         self._shared_parts: dict[Hashable, Any] = {}  # parts of devices, one object for equal parts
 
@@ -294,7 +294,7 @@ class DeviceInventory:
         self._set_resource(name)
 
     def _read_selection(self, name: str) -> None:
-        """Compute the devices that a selection admits again, after it began or ceased to count."""
+        """After a selection began or ceased to count, compute again which devices it admits."""
         selection, pools = self._selections.by_name.get(name), set[Pool]()
         for slice_name, offers in self._offers_by_slice.items():
             pool = _pool_of(self._slices[slice_name])

@@ -117,7 +117,7 @@ class Ledger:
         self._instants = Instants(self.registry)
         self._reclaimed_capacity = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
         self._spared_until: dict[Uid, float] = {}  # by pod: end of the time in which the pod is no victim
-        self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # by queue, as decided
+        self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # by queue, from decisions
         self._history = RunHistory()
         # Converts timestamps as the last snapshot did.
         self._instant_of: Callable[[str], float] = lambda _: clock()

@@ -61,7 +61,7 @@ class StuckPods:
         self.uids: set[Uid] = set()
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
         self._leaving: defaultdict[str, dict[Uid, _TerminatingPod]] = defaultdict(dict)  # pods by node
-        self._unreachable_nodes: set[str] = set()  # and deleted nodes on which pods are left
+        self._unreachable_nodes: set[str] = set()  # unreachable nodes, and deleted nodes with pods
         self._deleted_nodes: set[str] = set()  # deleted nodes among the unreachable nodes
         # Ends of grace periods, with pods and nodes, as a heap and as a set.
         self._ends: list[tuple[float, Uid, str]] = []

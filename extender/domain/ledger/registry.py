@@ -149,7 +149,7 @@ class Registry:
         # By dirty group, in order: whether its queue may have changed since its last info.
         self._dirty_groups: dict[GroupKey, bool] = {}
         self._claims_changed: set[GroupKey] = set()  # dirty only by claims, attempts or the start
-        self._groups_by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by info's queue
+        self._groups_by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of info
 
     def group(self, key: GroupKey) -> Group:
         """Return the group with this key, which is created on first use."""

@@ -95,7 +95,7 @@ class ShareTree:
         while level:
             self.levels.append(np.array(level, dtype=np.intp))
             level = [child for node in level for child in self._add_children(node, children)]
-        self._bounds = np.array([self._first_child, self._child_end], dtype=np.intp)  # by node
+        self._bounds = np.array([self._first_child, self._child_end], dtype=np.intp)  # by node: its children
 
     def __len__(self) -> int:
         return len(self.queues)

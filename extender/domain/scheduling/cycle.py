@@ -50,7 +50,7 @@ class Efforts:
     """
 
     def __init__(self, namespace_count: int) -> None:
-        self.spent_looks = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
+        self.spent_looks = defaultdict[str, float](float)  # by namespace: looks at a node for a term
         self._own_looks = max(_COMMON_LOOKS / max(namespace_count, 1), _MIN_NAMESPACE_LOOKS)
         self._common_looks = _COMMON_LOOKS
 

@@ -129,7 +129,7 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        if (earlier_decision := self._cycle.decisions.get(group.key)) is not None:  # by a continued reclaim
+        if (earlier_decision := self._cycle.decisions.get(group.key)) is not None:  # a reclaim continues
             return self._record_blocker(group, earlier_decision)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)

@@ -50,7 +50,7 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     labels: Labels
-    taints: tuple[Taint, ...]  # with the taint of a cordoned node
+    taints: tuple[Taint, ...]  # including the taint of a cordoned node
     allocatable: Resources  # amounts are rounded down
 
 
