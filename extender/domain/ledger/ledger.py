@@ -154,13 +154,13 @@ class Ledger:
             self._lost_members.sync(self.decisions.evictions)
             self._min_resources.sync()
             self._expected_members.sync()
-            dirty, groups, queues = self._infos.refresh()
-            self._record_usage(dirty, groups)
+            dirty_keys, groups, queues = self._infos.refresh()
+            self._record_usage(dirty_keys, groups)
             moves = self._reclaimed_capacity.moves(groups, self._clock())
             refused_rows = self._refusals.refused_rows(self._clock())
-            self._change_versions.update(dict.fromkeys(dirty, self._changes.version))
+            self._change_versions.update(dict.fromkeys(dirty_keys, self._changes.version))
             epoch = self._wall_clock() - self._clock()
-            self._instants.record(dirty, epoch, self._clock())
+            self._instants.record(dirty_keys, epoch, self._clock())
             capacity = self.claims.capacity
             snapshot = Snapshot(
                 version=self._changes.version,

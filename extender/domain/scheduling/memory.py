@@ -218,8 +218,8 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         topics_of = {class_: reads.reads_by_class[class_] for class_ in {*class_of.values()}}
         valid = set(topics_of)
         if evaluation.has_no_effect:
-            cover = totals.cover if totals is not None else lambda _: False
-            valid = {class_ for class_, topics in topics_of.items() if cover(topics)}
+            covers = totals.cover if totals is not None else lambda _: False
+            valid = {class_ for class_, topics in topics_of.items() if covers(topics)}
         active_keys |= {key for key, class_ in class_of.items() if class_ not in valid}
         settled = {key: class_ for key, class_ in class_of.items() if class_ in valid and topics_of[class_]}
         is_usage_changed = old_memory is None or old_memory.snapshot.past_usage is not snapshot.past_usage
