@@ -113,7 +113,7 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     ancestors = queue_path(case.decisions, group.queue)
     borrowers = {name for name, decision in case.decisions.queues.items() if decision.borrowed} - {*ancestors}
     infos = (snapshot.queues[name] for name in borrowers & snapshot.queues.keys())
-    if case.queue is None or not any(info.record.reclaimable for info in infos):
+    if case.queue is None or not any(info.record.is_reclaimable for info in infos):
         return ""
     excess_texts = [
         shares.share_excess_text(group.queue, requests)

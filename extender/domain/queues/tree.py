@@ -236,7 +236,7 @@ class Queues:
 
     def _state_of(self, record: QueueRecord, has_groups: bool) -> QueueState:
         """Return the state of a queue, with regard to its ancestors."""
-        is_closed_above = record.closed_by_parent and bool(closing_ancestor(record.name, self.records))
+        is_closed_above = record.was_closed_by_parent and bool(closing_ancestor(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
 
     def _update_tree(self, old_record: QueueRecord | None, new_record: QueueRecord | None) -> None:

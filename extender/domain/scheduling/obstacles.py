@@ -96,15 +96,15 @@ def _not_accepted_decision(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> 
     """Return the decision on a group that its queue does not accept, or whose job may no longer start."""
     if not group.history.is_entitled:
         text = f"queue {queue.record.name} is {queue.state}"
-        if queue.record.deleting:
+        if queue.record.is_deleting:
             text += ", because it is being deleted"
         elif queue.queue_to_open != queue.record.name:
             text += f", because queue {queue.queue_to_open} above it is closed"
         return waiting_decision(group, Reason.QUEUE_NOT_OPEN, text)
-    if not group.namespace_allowed:
+    if not group.is_namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])
         return waiting_decision(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
-    if not group.use_allowed:
+    if not group.is_use_allowed:
         text = f"queue {group.queue} is restricted, and no record says that the group's author may use it"
         return waiting_decision(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.is_crowded_out:

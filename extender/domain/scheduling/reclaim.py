@@ -106,7 +106,7 @@ def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
     - The group's queue stays within its share, unless each victim has one of `_CAUSES_ABOVE_SHARE`.
     """
     reclaim, refused_uids = cycle.reclaims[group.key], cycle.snapshot.refused_evictions
-    if reclaim.plan.keys() != {pod.uid for pod in need.members} or not group.preempts:
+    if reclaim.plan.keys() != {pod.uid for pod in need.members} or not group.may_preempt:
         return False
     for pod in need.members:
         row = cycle.snapshot.nodes.row_of.get(reclaim.plan[pod.uid])
@@ -243,7 +243,7 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
         name: (-queues[name].record.priority, shares.relative_share(shares.tree.node_by_queue[name]), name)
         for name in {group.queue for group in seeking_groups}
     }
-    searchers = [group for group in seeking_groups if group.preempts and not reservations.is_limited(group)]
+    searchers = [each for each in seeking_groups if each.may_preempt and not reservations.is_limited(each)]
     if searchers and limit > 0:
         searchers.sort(key=lambda group: (ranks[group.queue], group.order))
         checkpoint = cycle.budget.journal.checkpoint()
@@ -283,7 +283,7 @@ def _first_by_kind(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, Gr
     first_by_kind: dict[object, GroupInfo] = {}
     for group in groups:
         limits_key, reason = cycle.budget.running.class_key(group), cycle.decisions[group.key].reason
-        needs = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits_key
+        needs = group.queue, group.priority, group.may_preempt, missing(group).signature, reason, limits_key
         kind = group.key if group.history.reclaim_times else (needs, refused_namespace(cycle, group))
         if kind not in first_by_kind or group.order < first_by_kind[kind].order:
             first_by_kind[kind] = group
@@ -315,8 +315,8 @@ def _longest_waiting(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
     """
     longest_by_need: dict[object, GroupInfo] = {}
     for group in groups:
-        longest_group = longest_by_need.setdefault(equal_need_key(group), group)
-        if group.preempts and (not longest_group.preempts or ready_since(group) < ready_since(longest_group)):
+        longest = longest_by_need.setdefault(equal_need_key(group), group)
+        if group.may_preempt and (not longest.may_preempt or ready_since(group) < ready_since(longest)):
             longest_by_need[equal_need_key(group)] = group
     return longest_by_need
 

@@ -471,7 +471,7 @@ def _queue_decision(
         counts=counts,
         uid=record.uid,
         wish=queue.desired_state,
-        deleting=record.deleting,
+        deleting=record.is_deleting,
         closed_above=queue.closed_above,
         mark=queue.annotation_step,
         fault=queue.fault,
