@@ -130,15 +130,15 @@ class Instants:
         self._registry = registry
         self._max_count = _MIN_COUNT
 
-    def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
+    def record(self, changed_keys: Iterable[GroupKey], epoch: float, now: float) -> None:
         """Record the timestamps of changed groups.
 
         Args:
-            dirty: The changed groups.
+            changed_keys: The changed groups.
             epoch: The wall clock at the zero of the ledger's clock.
             now: The time on the ledger's clock.
         """
-        groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
+        groups = [group for key in changed_keys if (group := self._registry.groups.get(key)) is not None]
         times = self.by_timestamp
         for timestamp in (each for each in self._timestamps(groups) if each and each not in times):
             instant = clock_time_of(timestamp, epoch)
