@@ -55,10 +55,10 @@ class MinResources:
         for key in list(self._core.registry.dirty_groups):
             group = self._core.registry.groups.get(key)
             record = group.record if group is not None else None
-            reserves = record is not None and bool(record.min_resources) and not _is_made_by_muster(record)
-            if group is not None and (reserves or key in self._groups_with_placeholders):
-                self._sync_group(group, record.min_resources if record is not None and reserves else {})
-            if group is None or not reserves:
+            has_request = record is not None and bool(record.min_resources) and not _is_made_by_muster(record)
+            if group is not None and (has_request or key in self._groups_with_placeholders):
+                self._sync_group(group, record.min_resources if record is not None and has_request else {})
+            if group is None or not has_request:
                 self._used_resources.pop(key, None)
 
     def _sync_group(self, group: Group, minimum: Resources) -> None:
