@@ -10,7 +10,7 @@ from extender.domain.queues.share_tree import Portions, QueueDemand, exceeded_di
 def divide(total: Resources, demands: Sequence[QueueDemand]) -> dict[str, Share]:
     """Return the share of `total` of each queue that takes part."""
     division = Division.divide(total, {demand.name: demand for demand in demands})
-    shares = {demand.name: division.share(division.tree.node[demand.name]) for demand in demands}
+    shares = {demand.name: division.share(division.tree.node_by_queue[demand.name]) for demand in demands}
     return {name: share for name, share in shares.items() if share is not None}
 
 

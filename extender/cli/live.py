@@ -164,7 +164,7 @@ class LiveCluster:
         self._read_quotas()
         self._read_jobs()
         for pod in self._access.reader.list(resources.PODS, "", Pod):
-            self.ledger.pods.set(pod)
+            self.ledger.pods.set_pod(pod)
 
     def _read_quotas(self) -> None:
         sources = [kind for kind in QuotaKind if kind in self.settings.quota_sources]

@@ -323,7 +323,7 @@ def _submit(live: LiveCluster, workload: VirtualWorkload, names_in_files: Set[_N
     titles = {podgroup.key: "" for podgroup in podgroups}
     for arrival in workload.members:
         meta = replace(arrival.pod.metadata, creation_timestamp=timestamp_at(live.read_at))
-        live.ledger.pods.set(replace(arrival.pod, metadata=meta))
+        live.ledger.pods.set_pod(replace(arrival.pod, metadata=meta))
         record = live.ledger.pods.get(Uid(meta.uid))
         if record is not None and record.group:
             controller = None if group_name(arrival.pod) else group_owner_of(arrival.pod)
@@ -390,11 +390,11 @@ def _start_of(
         after, at = round(started_at - future.began_at), future.snapshot.timestamp(started_at)
         if not after:
             return start
-        method, victim_names = str(future.method(key)), _evicted_names(live, future.victims.get(key, ()))
+        method, victim_names = str(future.start_method(key)), _evicted_names(live, future.victims.get(key, ()))
         return replace(start, start=LATER, after=after, at=at, method=method, paid_by=victim_names)
     decisions, endless = future.decisions, future.endless_groups
     # Without a complete simulation, search no remedy, because the group might start later anyway.
-    answer = explain_group(decisions, key, 0) if advance.reached_limit else explain_group(decisions, key)
+    answer = explain_group(decisions, key, <<<<||||work=====limit=>>>>0) if advance.reached_limit else explain_group(decisions, key)
     if answer is None:
         return replace(start, start=UNKNOWN)
     may_start = answer.reason in REASONS_ENDED_BY_OTHERS and (advance.reached_limit or bool(endless))

@@ -193,7 +193,7 @@ class Estimates(Poller):
                 before, decision = self._published_estimates.get(key), decisions.get(key)
                 if decision is None or decision.verdict is not Verdict.WAITING:
                     continue
-                new = self._calibration.corrected(key, new)
+                new = self._calibration.correct_forecast(key, new)
                 clock_was_set = before is not None and abs(epoch - before.epoch) > _LARGE_SECONDS
                 if before is None or clock_was_set or differs_much(before.newest_start, new):
                     rounded = estimate_of(new, epoch)

@@ -120,7 +120,7 @@ class SchedulerProxy:
         """Return the state for the debug page."""
         if not self._server or not self._pods or not self._shown_pods:
             return None
-        counts = self._shown_pods.counts()
+        counts = self._shown_pods.release_counts()
         pods = {"released": counts.released, "leaving": counts.leaving, "takenBack": counts.taken_back}
         return {**self._server.debug_state(), "readers": self._pods.debug_state(), "pods": pods}
 

@@ -130,7 +130,7 @@ class Sinks:
     def _set_pod(self, pod: Pod) -> None:
         for program in self._volcano_programs:
             program.see_pod(pod)
-        self._ledger.pods.set(pod)
+        self._ledger.pods.set_pod(pod)
         if self._auto_podgroups:
             self._auto_podgroups.see_pod(pod)
 

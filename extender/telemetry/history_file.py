@@ -101,7 +101,7 @@ class HistoryFile:
     def end_all_but(self, keys: Collection[str]) -> None:
         """End all records without an end, except `keys`, at the time of the last write."""
         records, last_write = self.open_records()
-        self.write((record.ended(last_write) for record in records if record.key not in keys), last_write)
+        self.write((record.with_end(last_write) for record in records if record.key not in keys), last_write)
 
     def forget(self, before: float, max_bytes: int) -> bool:
         """Delete a batch of records that ended before a time; return whether more may remain.

@@ -276,7 +276,7 @@ class AdmissionRules:
             faults = review_queue(queue, before, newest_tree, self._max_depth)
         if faults:
             return ReviewOutcome(faults)
-        total = self._ledger.offered()
+        total = self._ledger.offered_amounts()
         unmet = [*guarantee_warnings(queue, before, tree, total), *deserved_warnings(queue, before, total)]
         warnings = [*unmet, *flavor_warnings(queue, before, tree), *_ignored_field_warnings(request)]
         return ReviewOutcome(warnings=warnings)

@@ -70,13 +70,13 @@ def settled(wheel: Wheel) -> Decisions:
 def test_what_changed_is_decided_and_shown() -> None:
     wheel = Wheel()
     wheel.ledger.intake.set_node(node("a"))
-    wheel.ledger.pods.set(pod("p"))
+    wheel.ledger.pods.set_pod(pod("p"))
     assert wheel.once().groups[key("pod:p")].verdict is Verdict.STARTING
 
 
 def test_without_changes_listeners_run_but_nothing_is_decided_again() -> None:
     wheel = Wheel()
-    wheel.ledger.pods.set(pod("p"))
+    wheel.ledger.pods.set_pod(pod("p"))
     before = settled(wheel)
     assert wheel.once() is before
     assert len(wheel.seen) == 3
@@ -85,7 +85,7 @@ def test_without_changes_listeners_run_but_nothing_is_decided_again() -> None:
 def test_many_changes_cause_one_decision() -> None:
     wheel = Wheel()
     for n in range(100):
-        wheel.ledger.pods.set(pod(f"p{n}"))
+        wheel.ledger.pods.set_pod(pod(f"p{n}"))
     assert len(wheel.once().groups) == 100
     assert len({id(each) for each in wheel.seen}) == 1
 
@@ -93,7 +93,7 @@ def test_many_changes_cause_one_decision() -> None:
 def test_before_the_cluster_is_read_nothing_is_decided() -> None:
     wheel = Wheel()
     wheel.isready = False
-    wheel.ledger.pods.set(pod("p"))
+    wheel.ledger.pods.set_pod(pod("p"))
     assert wheel.once().groups == {}
     wheel.isready = True
     assert len(wheel.once().groups) == 1
@@ -104,8 +104,8 @@ def test_a_passed_deadline_causes_another_decision() -> None:
     wheel.ledger.intake.set_node(node("a", cpu="1"))
     group, _, missing = gang("g", 2, admitted=True)
     wheel.ledger.intake.set_group(group)
-    wheel.ledger.pods.set(pod("g-0", "g", on="a"))
-    wheel.ledger.pods.set(missing)
+    wheel.ledger.pods.set_pod(pod("g-0", "g", on="a"))
+    wheel.ledger.pods.set_pod(missing)
     before = settled(wheel)
     assert before.requeue_at is not None
     wheel.now = before.requeue_at - 0.1
@@ -121,7 +121,7 @@ def test_a_change_starts_a_cycle() -> None:
     wheel = Wheel()
     with wheel.turning():
         wheel.wait_for(lambda: bool(wheel.seen))
-        wheel.ledger.pods.set(pod("p"))
+        wheel.ledger.pods.set_pod(pod("p"))
         wheel.wait_for(lambda: key("pod:p") in wheel.seen[-1].groups)
 
 
@@ -144,7 +144,7 @@ def test_a_change_during_a_decision_is_seen_by_the_next() -> None:
     with wheel.turning():
         assert inside.wait(PATIENCE)
         for n in range(50):
-            wheel.ledger.pods.set(pod(f"p{n}"))
+            wheel.ledger.pods.set_pod(pod(f"p{n}"))
         outside.set()
         wheel.wait_for(lambda: len(wheel.seen[-1].groups) == 50 if wheel.seen else False)
     assert {len(each.groups) for each in wheel.seen} == {0, 50}
@@ -171,7 +171,7 @@ def test_a_decision_that_raises_is_made_again(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("extender.controllers.cycle.decide", decide)
     wheel = Wheel()
-    wheel.ledger.pods.set(pod("p"))
+    wheel.ledger.pods.set_pod(pod("p"))
     with capture_logs() as logs:
         assert wheel.once().groups == {}
         assert key("pod:p") in wheel.once().groups
@@ -190,7 +190,7 @@ def test_a_fault_in_the_record_of_decisions_stops_none_of_them(monkeypatch: pyte
     wheel = Wheel()
     with capture_logs() as logs:
         for number in range(3):
-            wheel.ledger.pods.set(pod(f"p{number}"))
+            wheel.ledger.pods.set_pod(pod(f"p{number}"))
             wheel.now += 1
             assert key(f"pod:p{number}") in wheel.once().groups
     assert [line["object"] for line in logs] == ["remembered decisions"]

@@ -36,7 +36,7 @@ def ledger() -> Ledger:
     for name, spec in TREE.items():
         new_ledger.intake.set_queue(queue(name, spec))
     new_ledger.intake.set_group(group("g", 1, queue="closing"))
-    new_ledger.pods.set(pod("p", queue="shut", on="n"))
+    new_ledger.pods.set_pod(pod("p", queue="shut", on="n"))
     new_ledger.snapshot()
     return new_ledger
 

@@ -118,7 +118,7 @@ class Model:
         where = self.bound.get(name, "")
         new_pod = pod(name, "g", on=where, uid=self.uid(name), gated=False, phase="Pending")
         self._api[name] = new_pod
-        self.ledger.pods.set(new_pod)
+        self.ledger.pods.set_pod(new_pod)
 
     def cycle(self) -> None:
         """Decide until nothing changes; what follows from decisions happens at once."""

@@ -202,7 +202,7 @@ def test_work_for_affinity_terms_counts_as_effort(side: str, monkeypatch: pytest
     snapshot = World(nodes(*NAMES), *gangs).ledger.snapshot()
     found: list[Any] = []
     calls = calls_in("placement", lambda: found.append(decide(snapshot)))
-    assert calls < found[0].memory.evaluated.cycle.spent_effort
+    assert calls < found[0].memory.evaluation.cycle.spent_effort
 
 
 def test_the_effort_of_one_evaluation_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,10 +223,10 @@ def test_terms_are_compared_once_for_all_decisions_and_counted_in_each(
 ) -> None:
     monkeypatch.undo()
     here = world(gang("g", 3, labels={"z": "u"}, affinity=terms_against("g", 64)))
-    spent = [decide(here.ledger.snapshot()).memory.evaluated.cycle.spent_effort]  # type: ignore[attr-defined]
+    spent = [decide(here.ledger.snapshot()).memory.evaluation.cycle.spent_effort]  # type: ignore[attr-defined]
     with patch.object(Term, "matches", autospec=True, side_effect=Term.matches) as matches:
         later = here.add(foreign_pod("event", on="n0", cpu="10m")).ledger.snapshot()
-        spent.append(decide(later).memory.evaluated.cycle.spent_effort)  # type: ignore[attr-defined]
+        spent.append(decide(later).memory.evaluation.cycle.spent_effort)  # type: ignore[attr-defined]
     assert matches.call_count == 0
     assert spent[0] == spent[1] > 64 * placed._MATCH_COST
 

@@ -154,13 +154,13 @@ def test_estimates_that_miss_are_corrected_until_four_of_five_are_right() -> Non
     calibration, inside, factors = Calibration(), 0, [1.2, 1.6, 1.9, 2.0, 2.1, 2.4, 2.9, 1.4, 2.2, 1.8]
     reported, group = ExpectedStart(0.0, 90.0, 100.0, 110.0, Method.LEARNT), key("waits")
     for number in range(400):
-        now = calibration.corrected(group, reported)
+        now = calibration.correct_forecast(group, reported)
         start = 100.0 * factors[number * 7 % len(factors)]
         inside += number >= 200 and interval_of(now, start) == "inside"
         calibration = calibration.after(group, now, start)
     assert inside >= 160
-    assert calibration.corrected(group, reported).p50 == pytest.approx(195, rel=0.1)
-    assert calibration.corrected(group, replace(reported, method=Method.DECLARED)).p50 == 100.0
+    assert calibration.correct_forecast(group, reported).p50 == pytest.approx(195, rel=0.1)
+    assert calibration.correct_forecast(group, replace(reported, method=Method.DECLARED)).p50 == 100.0
 
 
 def test_wrong_declarations_in_one_namespace_change_no_estimates_of_others() -> None:
@@ -168,14 +168,16 @@ def test_wrong_declarations_in_one_namespace_change_no_estimates_of_others() -> 
     calibration, new = Calibration(), GroupKey("new/g")
     for number in range(100):
         calibration = calibration.after(GroupKey(f"liar/{number}"), reported, 1.0)
-    assert calibration.corrected(GroupKey("liar/next"), reported).p50 < 10.0
-    assert calibration.corrected(new, reported) == reported
+    assert calibration.correct_forecast(GroupKey("liar/next"), reported).p50 < 10.0
+    assert calibration.correct_forecast(new, reported) == reported
     for _ in range(5):
         for group in honest:
-            calibration = calibration.after(group, calibration.corrected(group, reported), 200.0)
-    own = calibration.corrected(honest[0], reported).p50
+            calibration = calibration.after(group, calibration.correct_forecast(group, reported), 200.0)
+    own = calibration.correct_forecast(honest[0], reported).p50
     assert own > 120.0
-    assert 100.0 <= calibration.corrected(new, reported).p50 <= own  # what most have missed is expected of it
+    assert (
+        100.0 <= calibration.correct_forecast(new, reported).p50 <= own
+    )  # what most missed is expected of it
 
 
 def test_calibration_remembers_few_namespaces() -> None:

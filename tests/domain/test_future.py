@@ -154,6 +154,6 @@ def test_a_job_that_gives_way_waits_again_with_all_its_pods() -> None:
     old, new = (GroupKey(f"team/{podgroup_name(name)}") for name in ("old", "new"))
     while new not in future.starts and future.step():
         pass
-    assert future.method(new) is Method.RECLAIM
+    assert future.start_method(new) is Method.RECLAIM
     assert {victim.group for victim in future.victims[new]} == {old}
     assert [pod.is_expected for pod in future.snapshot.groups[old].waiting_pods] == [True] * 4

@@ -34,7 +34,7 @@ def evaluated(world: World) -> set[GroupKey]:
     """Return the groups that this cycle evaluates."""
     notes = read_facts(world.decide())
     assert notes is not None
-    return set(notes.evaluated.cycle.decisions)
+    return set(notes.evaluation.cycle.decisions)
 
 
 def is_as_from_nothing(world: World) -> bool:
@@ -405,7 +405,7 @@ def test_a_start_evaluates_one_group_of_each_equivalence_class() -> None:
     world.settle().add(gang("first", 1, **small)).settle().add(gang("second", 1, **small))
     notes = read_facts(world.decide())
     assert notes is not None
-    assert set(notes.evaluated.cycle.decisions) == {key("first"), key("second"), key("a")}
+    assert set(notes.evaluation.cycle.decisions) == {key("first"), key("second"), key("a")}
 
 
 def test_a_group_that_changes_during_a_decision_requeues_groups_that_were_evaluated_meanwhile() -> None:

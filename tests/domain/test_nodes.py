@@ -202,7 +202,7 @@ def test_a_large_affinity_is_stored_once_and_freed() -> None:
     tracemalloc.start()
     try:
         for text in texts:
-            world.ledger.pods.set(msgspec.json.decode(text, type=Pod))
+            world.ledger.pods.set_pod(msgspec.json.decode(text, type=Pod))
         reserved = traced(world.settle)
         for number in range(150):
             world.ledger.pods.drop(Uid(f"uid-p{number}"))

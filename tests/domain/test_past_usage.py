@@ -89,8 +89,8 @@ def test_a_group_that_ran_before_this_process_counts_since_the_status_was_writte
         running = HeldAmounts(name, "", "team", {"cpu": 4}, running_since=timestamp_at(0.0))
         meter.record_holdings({GroupKey(f"team/{name}"): running}, 10 * HOUR)
     meter.sample(10 * HOUR + 60.0, {"cpu": 4})
-    assert meter.past_usage.queues["q"] == pytest.approx(0.75, abs=0.01)
-    assert meter.past_usage.queues["new"] == pytest.approx(1.0, abs=0.01)
+    assert meter.past_usage.part_by_queue["q"] == pytest.approx(0.75, abs=0.01)
+    assert meter.past_usage.part_by_queue["new"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_clock_that_is_set_back_stops_nothing() -> None:
@@ -100,7 +100,7 @@ def test_a_clock_that_is_set_back_stops_nothing() -> None:
     assert meter.is_due(HOUR)
     meter.sample(HOUR, {"cpu": 4})
     meter.sample(2 * HOUR, {"cpu": 4})
-    assert meter.past_usage.queues["q"] == pytest.approx(0.5)
+    assert meter.past_usage.part_by_queue["q"] == pytest.approx(0.5)
 
 
 def submitted_by(user: str) -> dict[str, str]:

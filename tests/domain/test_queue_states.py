@@ -126,7 +126,7 @@ class Tree:
         return self.world.queue(name).state
 
     def is_closed_by_parent(self, name: str) -> bool:
-        return queue_record(self.records[name]).closed_by_parent
+        return queue_record(self.records[name]).was_closed_by_parent
 
 
 @each_of(
@@ -205,8 +205,8 @@ RECORDS = st.builds(
     spec_state=STATES,
     status_state=STATES,
     parent=NAMES,
-    closed_by_parent=st.booleans(),
-    deleting=st.booleans(),
+    was_closed_by_parent=st.booleans(),
+    is_deleting=st.booleans(),
 )
 
 
@@ -225,10 +225,10 @@ def _written(name: str, records: dict[str, QueueRecord]) -> QueueRecord:
     match annotation_step(now, below):
         case AnnotationStep.KEEP:
             return replace(
-                now, status_state=str(state_of(desired_state(now), False, now.closed_by_parent and below))
+                now, status_state=str(state_of(desired_state(now), False, now.was_closed_by_parent and below))
             )
         case mark:
-            return replace(now, closed_by_parent=mark is AnnotationStep.ADD)
+            return replace(now, was_closed_by_parent=mark is AnnotationStep.ADD)
 
 
 # ---- groups of a queue that is gone

@@ -323,7 +323,7 @@ def test_a_pod_that_is_not_ours_appears_as_it_is() -> None:
     shared = "default-scheduler"
     ledger = Ledger(Ownership(frozenset({shared})), on_shown=lambda: None)
     assert ledger.shown_pods.appearance_of(Uid("uid-s")) is None
-    ledger.pods.set(pod("s", gated=False, scheduler=shared))
+    ledger.pods.set_pod(pod("s", gated=False, scheduler=shared))
     assert ledger.shown_pods.appearance_of(Uid("uid-s")) == AS_STORED
     assert ledger.shown_pods.take_changes() == [("uid-s", AS_STORED)]
 
@@ -409,9 +409,9 @@ def test_without_the_view_every_pod_may_be_asked_about() -> None:
 
 def test_released_hidden_and_leaving_pods_are_counted() -> None:
     world = through_proxy(nodes("a", "b", cpu="2"), gang("g", 2, gated=False, cpu="2"))
-    assert world.ledger.shown_pods.counts() == (2, 0, 0)
+    assert world.ledger.shown_pods.release_counts() == (2, 0, 0)
     world.report("g-0", MESSAGE)
-    assert world.ledger.shown_pods.counts() == (1, 1, 1)
+    assert world.ledger.shown_pods.release_counts() == (1, 1, 1)
 
 
 def test_pods_that_a_job_is_still_to_make_are_not_counted_as_shown() -> None:
@@ -422,6 +422,6 @@ def test_pods_that_a_job_is_still_to_make_are_not_counted_as_shown() -> None:
     for number in range(4):
         world.add(pod_of(world.jobs["train"], f"train-{number}")).settle()
         assert set(world.shown()) == set(world.pods_of("train"))
-        assert world.ledger.shown_pods.counts().released == number + 1
+        assert world.ledger.shown_pods.release_counts().released == number + 1
     world.scheduler_takes(*world.pods_of("train")).run(*world.pods_of("train"))
-    assert world.ledger.shown_pods.counts().released == 0
+    assert world.ledger.shown_pods.release_counts().released == 0

@@ -131,7 +131,7 @@ class World:
                 self.add(*obj)
             case Pod():
                 self.pods[obj.metadata.name] = obj
-                self.ledger.pods.set(obj)
+                self.ledger.pods.set_pod(obj)
             case Node():
                 self.nodes[obj.metadata.name] = obj
                 self.ledger.intake.set_node(obj)

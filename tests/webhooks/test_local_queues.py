@@ -148,7 +148,7 @@ def test_a_running_group_moves_to_no_other_queue(bench: Bench) -> None:
     bench.ledger.intake.set_queue(queue("other"))
     bench.ledger.intake.set_local_queue(local("other"))
     bench.ledger.intake.set_group(group("g", 1, "open"))
-    bench.ledger.pods.set(domain_pod("g-0", "g", on="n"))
+    bench.ledger.pods.set_pod(domain_pod("g-0", "g", on="n"))
     bench.ledger.snapshot()
     path, before, moved = "/podgroups/validate", pod_group("open"), ["GroupHasStarted"]
     assert bench.faults(path, pod_group("other"), "UPDATE", oldObject=before) == moved

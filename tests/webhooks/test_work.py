@@ -523,7 +523,7 @@ def test_a_job_of_a_cronjob_needs_the_right_of_its_account(private: Bench) -> No
 
 def test_a_group_of_a_restricted_queue_comes_before_its_pods(private: Bench) -> None:
     granted(private, "alice")
-    private.ledger.pods.set(builders.pod("early", "g"))
+    private.ledger.pods.set_pod(builders.pod("early", "g"))
     answer = private.ask("/podgroups/validate", pod_group("private"))
     assert "pods that named this group before it existed are waiting (1)" in answer["status"]["message"]
     assert private.faults("/podgroups/validate", pod_group("open")) == []
@@ -570,7 +570,7 @@ def resized(bench: Bench, to: str, name: str = "open", node: str = "n", **more: 
 
 def test_a_pod_grows_within_the_capability_of_its_queue(bench: Bench) -> None:
     bench.ledger.intake.set_queue(queue("open", capability={"cpu": "3"}))
-    bench.ledger.pods.set(builders.pod("p", queue="open", on="n"))
+    bench.ledger.pods.set_pod(builders.pod("p", queue="open", on="n"))
     bench.ledger.snapshot()
     assert resized(bench, "3") == []
     assert resized(bench, "4") == ["ResizeAboveCeiling"]
@@ -587,7 +587,7 @@ def test_a_pod_grows_below_the_ceilings_of_all_queues_above_its_own(bench: Bench
     bench.ledger.intake.set_queue(queue("guest", deserved={"cpu": "2"}, borrowing_limit={"cpu": "1"}))
     bench.ledger.intake.set_node(builders.node("n", cpu="8"))
     for name in ("lab", "guest", "open"):
-        bench.ledger.pods.set(builders.pod(name, queue=name, on="n"))
+        bench.ledger.pods.set_pod(builders.pod(name, queue=name, on="n"))
     bench.ledger.publish(decide(bench.ledger.snapshot()))
     assert resized(bench, "3", "lab") == []
     assert resized(bench, "4", "lab") == ["ResizeAboveCeiling"]

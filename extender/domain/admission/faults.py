@@ -184,7 +184,7 @@ def review_on_lost_domain(obj: Json) -> Iterator[Fault]:
                 yield Fault(Code.ON_LOST_DOMAIN_NOT_VALID, f"{field}[{keys.ON_LOST_DOMAIN}]", text)
 
 
-# Annotations that name a level, by the part of the request. Annotations of Muster precede those of Kueue.
+# Annotations that name a level, by the part of the request. Muster's annotations precede Kueue's annotations.
 _LEVELS = {
     "required": (keys.REQUIRED_TOPOLOGY, keys.KUEUE_REQUIRED_TOPOLOGY),
     "preferred": (keys.PREFERRED_TOPOLOGY, keys.KUEUE_PREFERRED_TOPOLOGY),

@@ -191,7 +191,7 @@ def review_entry(target: Destination, queues: QueueLookup) -> list[Fault]:
     if info.state != "Open":
         text = f"queue {target.queue!r} is {info.state} and takes no new work: "
         text += f"name another queue, or set spec.state of {info.queue_to_open} to Open"
-        if info.record.deleting:
+        if info.record.is_deleting:
             text = f"queue {target.queue!r} is being deleted and takes no new work: name another queue"
         return [Fault(Code.QUEUE_NOT_OPEN, target.field, text)]
     if target.namespace and not queues.accepts_namespace(target.queue, target.namespace):

@@ -332,7 +332,7 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
     snapshot = with_groups(
         case.snapshot,
         (
-            replace(group, namespace_allowed=True)
+            replace(group, is_namespace_allowed=True)
             for group in case.snapshot.groups.values()
             if group.queue == queue and group.key.startswith(f"{namespace}/")
         ),
@@ -343,7 +343,7 @@ def namespace_allowed(case: WaitingCase) -> StartChange:
 
 def use_allowed(case: WaitingCase) -> StartChange:
     """Return the change that the group's author may use its restricted queue."""
-    snapshot = with_group(case.snapshot, replace(case.group, use_allowed=True))
+    snapshot = with_group(case.snapshot, replace(case.group, is_use_allowed=True))
     return case.start_change(f"once a record says that its author may use queue {case.group.queue}", snapshot)
 
 

@@ -84,7 +84,7 @@ class Forms:
         self._forms[TermIndex] = self._as_other_type(tuple[Term, ...], tuple, _as_term_index)
 
     def write(self, kind: Any, value: object) -> Any:
-        """Return a value that msgspec can encode. Some parts of it are already encoded."""
+        """Return a value that msgspec can encode, and of which some parts are already encoded."""
         return self._form_of(kind).write(value)
 
     def read(self, kind: Any, document: Any) -> Any:
@@ -316,7 +316,7 @@ def dump(decisions: Decisions, versions: Mapping[str, str], configuration: Mappi
         muster=versions["muster"],
         python=versions["python"],
         taken=timestamp_at(snapshot.epoch + snapshot.now),
-        slept=len(snapshot.groups) - len(carried_facts.evaluated.cycle.decisions),
+        slept=len(snapshot.groups) - len(carried_facts.evaluation.cycle.decisions),
         configuration=configuration,
         decisions=forms.write(Decisions, _without_history(decisions)),
         snapshot=forms.write(Snapshot, snapshot),

@@ -61,7 +61,7 @@ def cycle_work(decisions: Decisions) -> int:
     """
     if (facts := read_facts(decisions)) is None:
         return 0
-    snapshot, looks = facts.snapshot, facts.evaluated.cycle.spent_effort
+    snapshot, looks = facts.snapshot, facts.evaluation.cycle.spent_effort
     return len(snapshot.groups) + len(snapshot.nodes.nodes) + 1 + round(looks / _LOOKS_PER_NODE)
 
 
@@ -92,7 +92,7 @@ def explain_group(decisions: Decisions, key: GroupKey, limit: int = _MAX_WORK) -
     holders = case.holders(reason)
     change, why_not = None, ""
     with suppress(Exception):  # after an error, the explanation has fewer parts
-        why_not = _why_not_reclaimed(case, facts.evaluated.cycle) if reason in CAPACITY_REASONS else ""
+        why_not = _why_not_reclaimed(case, facts.evaluation.cycle) if reason in CAPACITY_REASONS else ""
         change = smallest_change(case)
     return replace(
         explanation,
@@ -113,7 +113,7 @@ def _why_not_reclaimed(case: WaitingCase, cycle: Cycle) -> str:
     ancestors = queue_path(case.decisions, group.queue)
     borrowers = {name for name, decision in case.decisions.queues.items() if decision.borrowed} - {*ancestors}
     infos = (snapshot.queues[name] for name in borrowers & snapshot.queues.keys())
-    if case.queue is None or not any(info.record.reclaimable for info in infos):
+    if case.queue is None or not any(info.record.is_reclaimable for info in infos):
         return ""
     excess_texts = [
         shares.share_excess_text(group.queue, requests)

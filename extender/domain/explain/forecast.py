@@ -100,7 +100,7 @@ def forecasts(decisions: Decisions, limit: int = MAX_CYCLES) -> Generator[None, 
                 if causes.examined_count > old_count:
                     yield
         starts.append(future.starts)
-        reclaim_counts.update(key for key in future.starts if future.method(key) is Method.RECLAIM)
+        reclaim_counts.update(key for key in future.starts if future.start_method(key) is Method.RECLAIM)
     made_at = snapshot.now
     forecast_by_key: dict[GroupKey, ExpectedStart] = {}
     for key in waiting_keys:
@@ -335,7 +335,7 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
     def _factors_of(self, key: GroupKey, method: Method) -> _Factors:
         return self.factors.get((method, _namespace(key))) or self._default_factors[method]
 
-    def corrected(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
+    def correct_forecast(self, key: GroupKey, forecast: ExpectedStart) -> ExpectedStart:
         """Return the forecast with its times corrected by the factors of the group's namespace."""
         if not forecast.is_known:
             return forecast

@@ -106,7 +106,7 @@ class VirtualCluster:
     ) -> None:
         self.now = self.began_at = self.last_at = began_at  # `last_at`: time of the last action
         self.ledger = Ledger(ownership, limits, lambda: self.now, wall_clock=lambda: epoch + self.now)
-        self.cycles = 0
+        self.cycle_count = 0
         self._epoch, self._step = epoch, step
         self._actions: list[_Action] = []
         self._numbers = count()
@@ -162,7 +162,7 @@ class VirtualCluster:
         """Make new decisions. Return the snapshot that they are based on."""
         snapshot = self.ledger.snapshot()
         self.ledger.publish(decide(snapshot, self.ledger.decisions))
-        self.cycles += 1
+        self.cycle_count += 1
         return snapshot
 
     def carry_out(self) -> PodChanges:
@@ -286,7 +286,7 @@ class Future(VirtualCluster):
         """Return the running groups without a known end."""
         return {key for key, end in self.ends.items() if end.at == inf}
 
-    def method(self, key: GroupKey) -> Method:
+    def start_method(self, key: GroupKey) -> Method:
         """Return the event that a start in this future depends on.
 
         Learned run times count as declared here.
@@ -297,7 +297,7 @@ class Future(VirtualCluster):
 
     def step(self) -> bool:
         """Run the next scheduling cycle. Return False if no further change is expected."""
-        if not self.cycles:
+        if not self.cycle_count:
             self._decide()
             return True
         changes = self.carry_out()

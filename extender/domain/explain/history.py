@@ -52,7 +52,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
         """Return the record with its sums updated to `now`."""
         return self
 
-    def ended(self, now: float) -> Self:
+    def with_end(self, now: float) -> Self:
         """Return the record that ends at `now`, with its sums up to then."""
         return replace(self.up_to(now), end=max(now, self.start))
 

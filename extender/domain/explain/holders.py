@@ -149,11 +149,11 @@ class WaitingCase:
         totals = np.maximum(self.snapshot.allocatable.sum(axis=0), 1)
         total_by_name = dict(zip(self.snapshot.dimensions, totals.tolist(), strict=True))
 
-        def size(holder: Holder) -> tuple[float, str]:
+        def sort_key(holder: Holder) -> tuple[float, str]:
             parts = (amount / total_by_name.get(name, 1) for name, amount in holder.amounts.items())
             return -max(parts, default=0.0), holder.called or holder.name
 
-        return sorted(holders, key=size)
+        return sorted(holders, key=sort_key)
 
     def _holder_of_group(self, group: GroupInfo) -> Holder:
         """Return the holder of the group's pods that are on nodes or planned."""

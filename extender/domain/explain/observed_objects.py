@@ -166,8 +166,8 @@ def local_queue_summaries(local_queues: Iterable[LocalQueue]) -> Iterator[LocalQ
 
 def _local_queue_summary(local_queue: LocalQueue) -> LocalQueueSummary:
     meta, status = local_queue.metadata, local_queue.status
-    active = condition(status.conditions, "Active")
-    problem = active.message or active.reason if active and active.status == "False" else ""
+    activity = condition(status.conditions, "Active")
+    problem = activity.message or activity.reason if activity and activity.status == "False" else ""
     return LocalQueueSummary(
         meta.namespace,
         meta.name,

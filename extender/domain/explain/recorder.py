@@ -54,7 +54,7 @@ class _Group(NamedTuple):
     info: GroupInfo
 
     @property
-    def created(self) -> float:
+    def created_at(self) -> float:
         return unix_seconds(self.info.created_at)
 
     @property
@@ -78,7 +78,7 @@ class _Group(NamedTuple):
 
     def owns(self, record: GroupRun | Wait) -> bool:
         """Return whether a record belongs to this group in its present queue, and not to an earlier group."""
-        return self.created <= record.start + _SLACK_SECONDS and self.decision.queue == record.queue
+        return self.created_at <= record.start + _SLACK_SECONDS and self.decision.queue == record.queue
 
 
 class Recorder:
@@ -163,7 +163,7 @@ class _Runs:
             self.runs[key] = replace(run.up_to(step.since), held=held_amounts)
             yield self.runs[key]
             return
-        run = self.runs.pop(key).ended(step.since)
+        run = self.runs.pop(key).with_end(step.since)
         yield replace(run, held={})
         if group is not None and held_amounts:
             yield self._begin(group, step, earliest_start=run.until, continues=bool(continues))
@@ -213,7 +213,7 @@ class _Waits:
             return
         reason = group.decision.reason or ""
         if wait is None:
-            begun_at = step.now if has_existed else min(group.created or step.now, step.now)
+            begun_at = step.now if has_existed else min(group.created_at or step.now, step.now)
             wait = Wait(**group.group_fields, start=begun_at, until=begun_at)
         elif wait.reason == reason:
             return
@@ -227,14 +227,14 @@ class _Waits:
         if is_running and group is not None and step.is_first:
             ended_at = max(self._wait_ended_at(group, step), wait.start)
         has_run = decision is not None and decision.life.outcome is Outcome.COMPLETED
-        return replace(wait.ended(ended_at), has_started=is_running or has_run)
+        return replace(wait.with_end(ended_at), has_started=is_running or has_run)
 
     def _waits_from_objects(self, group: _Group, step: _Step) -> Iterator[Wait]:
         """Yield the wait of a running group whose wait was not observed.
 
         Nothing is yielded if the group may have waited twice.
         """
-        start, end = group.created, self._wait_ended_at(group, step)
+        start, end = group.created_at, self._wait_ended_at(group, step)
         if start and not group.info.history.lost_work:
             seconds = {"": max(end - start, 0.0)}
             wait = Wait(**group.group_fields, start=start, until=end, waited=seconds, has_started=True)
@@ -306,7 +306,7 @@ class QueueHours:
     """Recorder of the hours of queues. `open_records` are earlier records without an end."""
 
     def __init__(self, open_records: Iterable[AnyRecord] = ()) -> None:
-        self._open = {record.queue: record for record in open_records if isinstance(record, QueueHour)}
+        self._records = {record.queue: record for record in open_records if isinstance(record, QueueHour)}
         self._sampled_at: float | None = None
 
     def sample(self, queues: Mapping[str, QueueDecision], now: float, max_gap: float) -> Iterator[QueueHour]:
@@ -317,18 +317,18 @@ class QueueHours:
         hour_start = now // _HOUR_SECONDS * _HOUR_SECONDS
         seconds = max(min(now - (self._sampled_at or now), max_gap), 0.0)
         self._sampled_at = now
-        for name in [name for name, hour_record in self._open.items() if hour_record.start != hour_start]:
-            yield self._open.pop(name).ended(hour_start)
+        for name in [name for name, hour_record in self._records.items() if hour_record.start != hour_start]:
+            yield self._records.pop(name).with_end(hour_start)
         for name, queue in queues.items():
             if seconds and (queue.allocated or queue.requested):
-                hour_record = self._open.get(name) or QueueHour(queue=name, start=hour_start)
-                self._open[name] = _with_sample(hour_record, queue, seconds)
-                yield self._open[name]
+                hour_record = self._records.get(name) or QueueHour(queue=name, start=hour_start)
+                self._records[name] = _with_sample(hour_record, queue, seconds)
+                yield self._records[name]
 
     @property
     def open(self) -> list[QueueHour]:
         """Return the records without an end."""
-        return list(self._open.values())
+        return list(self._records.values())
 
 
 def _with_sample(record: QueueHour, queue: QueueDecision, seconds: float) -> QueueHour:

@@ -93,7 +93,7 @@ class _LabelSets:
         if entry is None:
             entry = self._sets[id(labels)] = (labels, {})
             for pair in self._pairs_to_index(labels):
-                self._index().setdefault(pair, {})[id(labels)] = None
+                self._pair_index().setdefault(pair, {})[id(labels)] = None
         by_node = entry[1]
         if remaining := by_node.get(node, 0) + sign:
             by_node[node] = remaining
@@ -102,10 +102,10 @@ class _LabelSets:
         if not by_node:
             del self._sets[id(labels)]
             for pair in self._pairs_to_index(labels):
-                identities = self._index()[pair]
+                identities = self._pair_index()[pair]
                 del identities[id(labels)]
                 if not identities:
-                    del self._index()[pair]
+                    del self._pair_index()[pair]
         return bool(self._sets)
 
     def candidate_sets(self, term: Term) -> Iterable[tuple[Labels, dict[str, int]]]:
@@ -116,7 +116,7 @@ class _LabelSets:
         alternatives = required_pairs(selector)
         if not alternatives:
             return self._sets.values()
-        sets_by_pair = self._index()
+        sets_by_pair = self._pair_index()
         pairs_to_use = min(alternatives, key=lambda pairs: sum(len(sets_by_pair.get(p, ())) for p in pairs))
         return [self._sets[identity] for pair in pairs_to_use for identity in sets_by_pair.get(pair, ())]
 
@@ -124,7 +124,7 @@ class _LabelSets:
         """Return the label pairs to index; none as long as there is no index."""
         return iter(labels.items() if self._sets_by_pair is not None else ())
 
-    def _index(self) -> dict[Pair, dict[int, None]]:
+    def _pair_index(self) -> dict[Pair, dict[int, None]]:
         """Return the sets that have each label pair, by the identity of the labels objects.
 
         The index is made on first use.

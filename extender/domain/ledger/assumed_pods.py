@@ -239,8 +239,8 @@ class AssumedPods:
     def _in_other_domains(self, info: GroupInfo, held_claims: Iterable[Claim]) -> set[Uid]:
         """Return the held members whose node is outside the domain of their topology set.
 
-        The domain of a set is that of its members on nodes or with a posted binding. Without such members, it
-        is the domain of most held members.
+        The domain of a set is the domain of its members that are on nodes, or whose binding was posted.
+        Without such members, it is the domain of most held members.
         """
         members = (*info.waiting_pods, *(pod for pod, _ in info.assumed_pods))
         sets_by_uid = {pod.uid: pod.pod_sets for pod in members}

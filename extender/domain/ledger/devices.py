@@ -165,7 +165,7 @@ class DeviceInventory:
         # Largest capacities of devices that logical resources stand for, by pool.
         self._capacities: dict[Pool, Counter[Measure]] = {}
         self._maxima = Counter[Measure]()
-        self._devices_by_claim: dict[str, dict[DeviceId, ClassNames]] = {}  # with their classes
+        self._devices_by_claim: dict[str, dict[DeviceId, ClassNames]] = {}  # devices with their classes
         self._used_names: dict[DeviceId, ClassNames] = {}  # classes under which a pod has an allocated device
         self._shared_parts: dict[Hashable, Any] = {}  # parts of devices, one object for equal parts
 
@@ -275,14 +275,14 @@ class DeviceInventory:
             self._pools_on[node].discard(pool)
         for node in new_offers:
             self._pools_on[node].add(pool)
-        if self._intake.logical.capacities:
+        if self._intake.logical_resources.capacities:
             self._update_capacities(pool)
         nodes = old_offers.keys() | new_offers.keys()
         is_changed = old_counters != counters
         return {node for node in nodes if is_changed or old_offers.get(node) != new_offers.get(node)}
 
     def _read_class(self, name: str) -> None:
-        """Compute the devices that each class admits again, after a class has changed."""
+        """After a change of a class, compute again which devices each class admits."""
         selectors = (each.spec.selectors for each in self._classes.values())
         self._expressions = "\n".join(chain.from_iterable(map(expressions_of, selectors)))
         self._classes_by_facts.clear()
@@ -294,7 +294,7 @@ class DeviceInventory:
         self._set_resource(name)
 
     def _read_selection(self, name: str) -> None:
-        """Compute the devices that a selection admits again, after it began or ceased to count."""
+        """After a selection began or ceased to count, compute again which devices it admits."""
         selection, pools = self._selections.by_name.get(name), set[Pool]()
         for slice_name, offers in self._offers_by_slice.items():
             pool = _pool_of(self._slices[slice_name])
@@ -448,7 +448,7 @@ class DeviceInventory:
     def _update_capacities(self, pool: Pool) -> None:
         """Update the largest capacities of a pool's devices that logical resources stand for."""
         old_capacities, largest = self._capacities.pop(pool, Counter()), Counter[Measure]()
-        capacities = self._intake.logical.capacities
+        capacities = self._intake.logical_resources.capacities
         for offer in chain.from_iterable(self._offers.get(pool, {}).values()):
             for name in offer.classes:
                 for resource, capacity in capacities.get(self._class_of(name), {}).items():
@@ -459,7 +459,7 @@ class DeviceInventory:
         for each in old_capacities.keys() | largest.keys():
             old_maximum = self._maxima[each]
             if largest[each] > old_maximum or old_capacities[each] == old_maximum != largest[each]:
-                self._maxima[each] = max((pool[each] for pool in self._capacities.values()), default=0)
+                self._maxima[each] = max((counts[each] for counts in self._capacities.values()), default=0)
                 self._set_resource(each[0])
         self._maxima = +self._maxima
 
@@ -474,7 +474,7 @@ class DeviceInventory:
         For a selection, return the difference to its class.
         """
         device_class = self._class_of(name)
-        resources = self._intake.logical.capacities.get(device_class, ())
+        resources = self._intake.logical_resources.capacities.get(device_class, ())
         maxima = {resource: self._maxima[name, resource] for resource in resources}
         if name == device_class:
             return maxima

@@ -224,10 +224,10 @@ class GroupInfos:
             exists=group.exists and not registry.awaits_controller(group),
             queue=queue,
             local_queue=registry.routes.local_queue_of(group),
-            namespace_allowed=registry.accepts_namespace(queue, group.namespace),
-            use_allowed=registry.may_use(group, queue),
+            is_namespace_allowed=registry.accepts_namespace(queue, group.namespace),
+            is_use_allowed=registry.may_use(group, queue),
             priority=registry.priority_of(group),
-            preempts=registry.preempts(group),
+            may_preempt=registry.preempts(group),
             created_at=self._created_at(group),
             min_member=needs.min_member,
             min_task_member=needs.min_task_member,
@@ -373,7 +373,7 @@ class GroupInfos:
     def _restarts_elsewhere(self, group: Group) -> bool:
         """Return whether the group asks for restarts elsewhere.
 
-        The policy of the PodGroup comes first, then the policy of the pods' owner, then that of a pod.
+        The policy of the PodGroup comes first, then the policy of the pods' owner, then the policy of a pod.
         """
         objects = (group.record, self._registry.jobs.get(group.key), group.owner, *group.pods.values())
         policies = (each.on_lost_domain for each in objects if each is not None)

@@ -102,7 +102,7 @@ class Intake:
             self._nodes[record.name] = record
             if devices := self._devices.get(record.name):
                 record = replace(record, allocatable=total((record.allocatable, devices)))
-            if logical_amounts := self.logical.amounts_for(record.allocatable, is_on_node=True):
+            if logical_amounts := self.logical_resources.amounts_for(record.allocatable, is_on_node=True):
                 record = replace(record, allocatable={**record.allocatable, **logical_amounts})
             old_labels = self._claims.capacity.labels(record.name)
             if tiers := self._hyper_nodes.labels(record.name):
@@ -186,7 +186,7 @@ class Intake:
             self._changes.notify()
 
     @property
-    def logical(self) -> LogicalResources:
+    def logical_resources(self) -> LogicalResources:
         return self._pods.shapes.devices.logical
 
     def set_device_class(self, name: str, resource: str | None, amounts: Resources | None = None) -> None:
@@ -485,7 +485,7 @@ class Intake:
                 for key in group_keys:
                     self._registry.record_arrival(self._registry.groups[key])
                 self._changes.record_freed()
-                self._mark_dirty([*group_keys, *self._registry.jobs.naming(record.namespace, record.name)])
+                self._mark_dirty([*group_keys, *self._registry.jobs.find_jobs(record.namespace, record.name)])
 
     def drop_local_queue(self, key: str) -> None:
         """Remove a LocalQueue, by its namespace/name."""
@@ -493,7 +493,7 @@ class Intake:
         with self._lock:
             group_keys = self._registry.routes.local_queues.drop(key)
             if group_keys is not None:
-                self._mark_dirty([*group_keys, *self._registry.jobs.naming(namespace, name)])
+                self._mark_dirty([*group_keys, *self._registry.jobs.find_jobs(namespace, name)])
 
     def record_kueue(self, is_served: bool) -> None:
         """Record whether the cluster has Kueue's LocalQueues, to which labels of Kueue may refer."""

@@ -79,7 +79,7 @@ class Jobs:
     def groups_in(self, namespace: str) -> Collection[GroupKey]:
         return self._keys_by_namespace.get(namespace, ())
 
-    def naming(self, namespace: str, local_queue: str) -> list[GroupKey]:
+    def find_jobs(self, namespace: str, local_queue: str) -> list[GroupKey]:
         """Return the jobs whose label names a LocalQueue."""
         labels = ((key, self._records[key].local_queue) for key in self.groups_in(namespace))
         return [key for key, label in labels if label is not None and label.name == local_queue]
@@ -94,7 +94,7 @@ class Jobs:
 
 
 class Runtimes:
-    """Runtimes: objects with templates of jobs, and the jobs that name each of them.
+    """Runtimes, which are objects with templates of jobs, and the jobs that name each runtime.
 
     A change of a runtime concerns only these jobs. An admitted job keeps the runtime with which it was
     admitted, as its pods do.
@@ -104,7 +104,7 @@ class Runtimes:
         self._specs: dict[RuntimeName, Json] = {}
         self._jobs: dict[GroupKey, tuple[JobKind, AnyJob]] = {}
         self._runtime_names: dict[GroupKey, RuntimeName] = {}
-        self._jobs_naming: defaultdict[RuntimeName, set[GroupKey]] = defaultdict(set)
+        self._jobs_by_runtime: defaultdict[RuntimeName, set[GroupKey]] = defaultdict(set)
         self._used_specs: dict[GroupKey, Json] = {}
 
     def put(self, name: RuntimeName, spec: Json) -> Collection[GroupKey]:
@@ -127,7 +127,7 @@ class Runtimes:
             return job
         self._remove_job(key)
         self._jobs[key], self._runtime_names[key] = (kind, job), name
-        self._jobs_naming[name].add(key)
+        self._jobs_by_runtime[name].add(key)
         spec = self._specs.get(name)
         if is_suspended(row, obj) or key not in self._used_specs:
             self._used_specs.pop(key, None)
@@ -149,11 +149,11 @@ class Runtimes:
 
     def _remove_job(self, key: GroupKey) -> None:
         if key in self._runtime_names:
-            discard_value(self._jobs_naming, self._runtime_names.pop(key), key)
+            discard_value(self._jobs_by_runtime, self._runtime_names.pop(key), key)
             del self._jobs[key]
 
     def _jobs_of(self, name: RuntimeName) -> Collection[GroupKey]:
-        return sorted(self._jobs_naming.get(name, ()))
+        return sorted(self._jobs_by_runtime.get(name, ()))
 
 
 _MAX_OWNERS = 8  # limit of levels of owners, because owner references may form a loop

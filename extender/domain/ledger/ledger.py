@@ -117,7 +117,7 @@ class Ledger:
         self._instants = Instants(self.registry)
         self._reclaimed_capacity = ReclaimedCapacity(self.registry, self.claims.capacity, self.limits)
         self._spared_until: dict[Uid, float] = {}  # by pod: end of the time in which the pod is no victim
-        self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # by queue, as decided
+        self._last_reclaims: Mapping[str, Mapping[ReclaimKey, Reclaimed]] = {}  # by queue, from decisions
         self._history = RunHistory()
         # Converts timestamps as the last snapshot did.
         self._instant_of: Callable[[str], float] = lambda _: clock()
@@ -154,13 +154,13 @@ class Ledger:
             self._lost_members.sync(self.decisions.evictions)
             self._min_resources.sync()
             self._expected_members.sync()
-            dirty, groups, queues = self._infos.refresh()
-            self._record_usage(dirty, groups)
+            dirty_keys, groups, queues = self._infos.refresh()
+            self._record_usage(dirty_keys, groups)
             moves = self._reclaimed_capacity.moves(groups, self._clock())
-            refused_rows = self._refusals.rows(self._clock())
-            self._change_versions.update(dict.fromkeys(dirty, self._changes.version))
+            refused_rows = self._refusals.refused_rows(self._clock())
+            self._change_versions.update(dict.fromkeys(dirty_keys, self._changes.version))
             epoch = self._wall_clock() - self._clock()
-            self._instants.record(dirty, epoch, self._clock())
+            self._instants.record(dirty_keys, epoch, self._clock())
             capacity = self.claims.capacity
             snapshot = Snapshot(
                 version=self._changes.version,
@@ -200,7 +200,7 @@ class Ledger:
             return
         now = self._wall_clock()
         if self._meter.is_due(now):
-            self._meter.sample(now, self.offered())
+            self._meter.sample(now, self.offered_amounts())
             self._changes.notify()
         self._meter.record_holdings({key: holding_of(groups.get(key)) for key in dirty}, now)
 
@@ -543,7 +543,7 @@ class Ledger:
         with self._lock:
             return self.claims.capacity.is_suitable(pod, node)
 
-    def offered(self) -> Resources:
+    def offered_amounts(self) -> Resources:
         """Return the amounts that all nodes offer together."""
         with self._lock:
             columns = self.claims.capacity.columns
@@ -554,7 +554,7 @@ class Ledger:
 
         A limit at or above the total of all nodes is left out, because free capacity is the tighter limit.
         """
-        decisions, offers = self.decisions.queues, self.offered()
+        decisions, offers = self.decisions.queues, self.offered_amounts()
         while (decision := decisions.get(queue)) is not None:
             limits = {name: limit for name, limit in decision.ceiling.items() if limit < offers.get(name, 0)}
             yield Ceiling(decision.name, decision.allocated, limits)

@@ -55,10 +55,10 @@ class MinResources:
         for key in list(self._core.registry.dirty_groups):
             group = self._core.registry.groups.get(key)
             record = group.record if group is not None else None
-            reserves = record is not None and bool(record.min_resources) and not _is_made_by_muster(record)
-            if group is not None and (reserves or key in self._groups_with_placeholders):
-                self._sync_group(group, record.min_resources if record is not None and reserves else {})
-            if group is None or not reserves:
+            has_request = record is not None and bool(record.min_resources) and not _is_made_by_muster(record)
+            if group is not None and (has_request or key in self._groups_with_placeholders):
+                self._sync_group(group, record.min_resources if record is not None and has_request else {})
+            if group is None or not has_request:
                 self._used_resources.pop(key, None)
 
     def _sync_group(self, group: Group, minimum: Resources) -> None:
@@ -183,8 +183,8 @@ class MinResources:
 
     def _add_placeholders(self, group: Group, template: PodRecord, amounts: Resources) -> None:
         """Add placeholders that request these amounts together, each about as much as `template`."""
-        size = template.shape.requests
-        count = max(-(-n // size[name]) if size.get(name) else n for name, n in amounts.items())
+        sizes = template.shape.requests
+        count = max(-(-n // sizes[name]) if sizes.get(name) else n for name, n in amounts.items())
         count = max(min(count, _MAX_PLACEHOLDERS, self._max_count - self._counts[group.namespace]), 1)
         self._counts[group.namespace] += count
         self._groups_with_placeholders.add(group.key)

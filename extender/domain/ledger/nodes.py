@@ -65,7 +65,7 @@ class ResourceColumns:
         self.allocatable: AmountRows = np.zeros((0, len(_PERMANENT_NAMES)), dtype=np.int64)
         self.capacity: AmountRows = self.allocatable.copy()
         self.free: AmountRows = self.allocatable.copy()
-        self._column_of = {name: column for column, name in enumerate(self.names)}
+        self._column_by_name = {name: column for column, name in enumerate(self.names)}
         # Number of nodes that offer a resource, plus one for resources that always have a column.
         self._node_counts: Counter[str] = Counter(_PERMANENT_NAMES)
 
@@ -86,13 +86,13 @@ class ResourceColumns:
             return False
         self._node_counts = +self._node_counts
         old_names = [name for name in self.names if name in self._node_counts]
-        new = [name for name in self._node_counts if name not in self._column_of]
+        new = [name for name in self._node_counts if name not in self._column_by_name]
         self.rebuild(len(self.capacity), (*old_names, *new))
         return True
 
     def write(self, row: int, name: str, offers: int, fixed_amount: int, planned_amount: int) -> None:
         """Set the allocatable and claimed amounts of a node. Names without a column are ignored."""
-        column = self._column_of.get(name)
+        column = self._column_by_name.get(name)
         if column is not None:
             self.allocatable[row, column] = offers
             self.capacity[row, column] = max(offers - fixed_amount, _MIN_AMOUNT)
@@ -103,7 +103,7 @@ class ResourceColumns:
 
         None means that a resource has no column, so that the request fits on no node.
         """
-        columns = [self._column_of.get(name) for name in requests]
+        columns = [self._column_by_name.get(name) for name in requests]
         if None in columns:
             return None
         return np.array(columns, dtype=np.int64), np.array(list(requests.values()), dtype=np.int64)
@@ -113,13 +113,13 @@ class ResourceColumns:
 
         Known amounts stay, and new amounts are zero.
         """
-        old_columns = [self._column_of[name] for name in names if name in self._column_of]
+        old_columns = [self._column_by_name[name] for name in names if name in self._column_by_name]
         for name in ("allocatable", "capacity", "free"):  # old columns come first, new ones are zero
             matrix, new_matrix = getattr(self, name), np.zeros((row_count, len(names)), dtype=np.int64)
             new_matrix[: len(matrix), : len(old_columns)] = matrix[:, old_columns]
             setattr(self, name, new_matrix)
         self.names = names
-        self._column_of = {name: column for column, name in enumerate(names)}
+        self._column_by_name = {name: column for column, name in enumerate(names)}
 
 
 _NO_SUMS = NodeSums()
@@ -150,7 +150,7 @@ class NodeCapacity:
         self._sums: dict[str, NodeSums] = {}  # sums of claims by node
         self._unavailable_amounts: dict[str, Resources] = {}  # offered amounts that no pod can get, by node
         self._nodes: list[NodeRecord | None] = []  # nodes by row; None for a vacant row
-        self._row_of: dict[str, int] = {}  # row of each node
+        self._row_by_node: dict[str, int] = {}  # row of each node
         self._vacant_rows: list[int] = []  # vacant rows
         self._changed_rows: set[int] = set()  # rows that changed since the last table
         self._table = NodeTable()
@@ -160,7 +160,7 @@ class NodeCapacity:
 
     def set_node(self, node: NodeRecord) -> bool:
         """Record a node. Return whether it has changed."""
-        row = self._row_of.get(node.name)
+        row = self._row_by_node.get(node.name)
         old_node = self._nodes[row] if row is not None else None
         if old_node == node:
             return False
@@ -169,7 +169,7 @@ class NodeCapacity:
                 self._vacant_rows = list(range(len(self._nodes) * 2 + 15, len(self._nodes) - 1, -1))
                 self._nodes += [None] * len(self._vacant_rows)
                 self._columns.rebuild(len(self._nodes), self._columns.names)
-            row = self._row_of[node.name] = self._vacant_rows.pop()
+            row = self._row_by_node[node.name] = self._vacant_rows.pop()
         self._nodes[row] = node
         self._record_offer(old_node, node)
         self._stale_rows.add(row)
@@ -178,7 +178,7 @@ class NodeCapacity:
 
     def drop_node(self, name: str) -> None:
         """Remove a node. Its row becomes vacant."""
-        row = self._row_of.pop(name, None)
+        row = self._row_by_node.pop(name, None)
         if row is None:
             return
         old_node, self._nodes[row] = self._nodes[row], None
@@ -212,13 +212,13 @@ class NodeCapacity:
         self._table = self.table().with_topologies(topologies)
 
     def has_node(self, node: str) -> bool:
-        return node in self._row_of
+        return node in self._row_by_node
 
     def row(self, node: str) -> int | None:
-        return self._row_of.get(node)
+        return self._row_by_node.get(node)
 
     def node(self, name: str) -> NodeRecord | None:
-        row = self._row_of.get(name)
+        row = self._row_by_node.get(name)
         return self._nodes[row] if row is not None else None
 
     def labels(self, node: str) -> Labels | None:
@@ -255,7 +255,7 @@ class NodeCapacity:
 
     def forget_refusals(self, node: str) -> None:
         """Forget the scheduler's refusals on a node, because pods may fit there now."""
-        if node in self._row_of:
+        if node in self._row_by_node:
             self.epochs[node] = next(self._epochs)
 
     def fits(self, pod: PodRecord, node: str, claim: CountedClaim | None = None) -> bool:
@@ -266,7 +266,7 @@ class NodeCapacity:
             node: The node.
             claim: The claim of the pod, if it has one.
         """
-        if node not in self._row_of:
+        if node not in self._row_by_node:
             return False
         idle, own_shape = self.idle(node), claim.pod.shape if claim and claim.node == node else None
         reserved_amounts = self._sums.get(node, _NO_SUMS).reserved  # a planned claim there already counts it
@@ -286,7 +286,7 @@ class NodeCapacity:
             return np.zeros(len(self._nodes), dtype=np.bool_)
         columns, amounts = columns_and_amounts
         fits: Mask = np.all(self.columns.free[:, columns] >= amounts, axis=1)
-        if claim is not None and (row := self._row_of.get(claim.node)) is not None:
+        if claim is not None and (row := self._row_by_node.get(claim.node)) is not None:
             fits[row] = self.fits(pod, claim.node, claim)
         return fits
 
@@ -308,14 +308,14 @@ class NodeCapacity:
 
         Other shortages, such as a device that vanished under running pods, do not concern the pod.
         """
-        if node not in self._row_of:
+        if node not in self._row_by_node:
             return True
         offers, sums = self._allocatable_of(node), self._sums.get(node, _NO_SUMS)
         return any(sums.fixed.get(name, 0) > offers.get(name, 0) for name in pod.shape.requests)
 
     def is_suitable(self, pod: PodRecord, node: str) -> bool:
         """Return whether the labels and taints of a node suit a pod."""
-        row = self._row_of.get(node)
+        row = self._row_by_node.get(node)
         return row is not None and bool(self.table().suitable_rows(pod.shape)[row])
 
     def occupancy(self) -> Occupancy:
@@ -345,14 +345,14 @@ class NodeCapacity:
         add_times(getattr(sums, field), amounts, times)
         if times < 0 and not sums:
             del self._sums[node]
-        if (row := self._row_of.get(node)) is not None:
+        if (row := self._row_by_node.get(node)) is not None:
             self._stale_rows.add(row)
 
     def _record_offer(self, old: NodeRecord | None, new: NodeRecord | None) -> None:
         """Record the resources that a node offers. If columns change, all rows are computed again."""
         if self._columns.update_names(old.allocatable if old else (), new.allocatable if new else ()):
             self._request_columns.clear()
-            self._stale_rows.update(self._row_of.values())
+            self._stale_rows.update(self._row_by_node.values())
 
     def _write_row(self, row: int) -> None:
         """Update a row from its node and the node's sums."""

@@ -61,7 +61,7 @@ class StuckPods:
         self.uids: set[Uid] = set()
         self._registry, self._clock, self._wall_clock = registry, clock, wall_clock
         self._leaving: defaultdict[str, dict[Uid, _TerminatingPod]] = defaultdict(dict)  # pods by node
-        self._unreachable_nodes: set[str] = set()  # and deleted nodes on which pods are left
+        self._unreachable_nodes: set[str] = set()  # unreachable nodes, and deleted nodes with pods
         self._deleted_nodes: set[str] = set()  # deleted nodes among the unreachable nodes
         # Ends of grace periods, with pods and nodes, as a heap and as a set.
         self._ends: list[tuple[float, Uid, str]] = []
@@ -222,7 +222,7 @@ class Pods:
             self._other_pods, self._other_changes = self._other_pods.with_changes(self._other_changes), {}
         return self._other_pods
 
-    def set(self, pod: Pod) -> None:
+    def set_pod(self, pod: Pod) -> None:
         """Record a pod.
 
         Raises:
@@ -258,7 +258,7 @@ class Pods:
         """Record pods again, because shared claims count for these pods from now on."""
         for pod in pods:
             with suppress(BadQuantity):  # the pod's own event has reported it
-                self.set(pod)
+                self.set_pod(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
         """Read again all pods that have no node and name a claim or template.
@@ -271,7 +271,7 @@ class Pods:
         for uid in uids:
             with self._lock, suppress(BadQuantity):  # the pod's own event has reported it
                 if (pod := self._pods_with_devices.get(uid)) is not None:
-                    self.set(pod)
+                    self.set_pod(pod)
 
     def set_group_claims(self, group: ClaimKey, claims: Mapping[PodClaim, str]) -> None:
         """Record the claims that a PodGroup has for templates, with the names of their objects."""
@@ -413,7 +413,7 @@ class Pods:
         if is_other or old_record is not None:
             self._count_among_others(record, is_other)
         self._claims.capacity.follow_terms(record, old_record)
-        self._transitions.show(record)
+        self._transitions.update_claim(record)
         if record.group:
             self._stuck_pods.record_change(old_record, record)
             group = self._registry.group(record.group)

@@ -58,8 +58,8 @@ _SYSTEM_PREFIX = "system-"  # prefix of names that only classes of Kubernetes ma
 class _PriorityClass(msgspec.Struct, frozen=True):
     value: int
     is_default: bool  # globalDefault
-    preempts: bool  # whether its preemptionPolicy is not Never
-    for_groups: bool  # whether it counts for PodGroups regardless of their pods
+    may_preempt: bool  # whether its preemptionPolicy is not Never
+    is_for_groups: bool  # whether it counts for PodGroups regardless of their pods
 
 
 class Priorities:
@@ -95,7 +95,7 @@ class Priorities:
 
     def preempts(self, name: str) -> bool:
         """Return whether groups that name this class may evict others."""
-        return self._classes.get(name, _UNKNOWN_CLASS).preempts
+        return self._classes.get(name, _UNKNOWN_CLASS).may_preempt
 
     def _settle_default(self) -> bool:
         """Set the default priority.
@@ -108,8 +108,8 @@ class Priorities:
     def group_priority(self, name: str, pods: Iterable[int]) -> int:
         """Return the priority of a group.
 
-        Without a class, the priority is the highest priority of the pods; without pods either, it is that of
-        the default class. A class that does not exist counts as 0.
+        If the group names no class, its priority is the highest priority of its pods. If it has no pods
+        either, the default class counts. A class that does not exist counts as 0.
 
         Args:
             name: The name of the group's class; empty without a class.
@@ -119,12 +119,12 @@ class Priorities:
         if not name:
             return self._default if max_priority is None else max_priority
         priority_class = self._classes.get(name, _UNKNOWN_CLASS)
-        if priority_class.for_groups:
+        if priority_class.is_for_groups:
             return priority_class.value
         return min(priority_class.value, self._default if max_priority is None else max_priority)
 
 
-_UNKNOWN_CLASS = _PriorityClass(0, is_default=False, preempts=True, for_groups=False)
+_UNKNOWN_CLASS = _PriorityClass(0, is_default=False, may_preempt=True, is_for_groups=False)
 
 
 class Registry:
@@ -149,7 +149,7 @@ class Registry:
         # By dirty group, in order: whether its queue may have changed since its last info.
         self._dirty_groups: dict[GroupKey, bool] = {}
         self._claims_changed: set[GroupKey] = set()  # dirty only by claims, attempts or the start
-        self._groups_by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by info's queue
+        self._groups_by_queue: defaultdict[str, dict[GroupKey, None]] = defaultdict(dict)  # by queue of info
 
     def group(self, key: GroupKey) -> Group:
         """Return the group with this key, which is created on first use."""

@@ -52,7 +52,7 @@ class Releases:
         self.appearances: dict[Uid, Appearance] = {}
         self._changed_appearances: dict[Uid, tuple[Appearance | None, ...]] = {}  # new appearances, in order
         self._ends_at: dict[Uid, float] = {}  # by pod taken back: until when the scheduler may process it
-        self._nominated_uids: dict[str, set[Uid]] = {}  # by node, before their first bind call
+        self._nominated_uids: dict[str, set[Uid]] = {}  # by node: pods before their first bind call
         self._uid_by_key: dict[str, Uid] = {}  # unbound member pods by "namespace/name"
         self._planned_groups: set[GroupKey] = set()  # groups with planned claims that may be shown
         self._ever_shown: set[Uid] = set()  # unbound pods that the scheduler may know
@@ -67,7 +67,7 @@ class Releases:
         return self._on_change is not None
 
     @property
-    def counts(self) -> ReleaseCounts:
+    def release_counts(self) -> ReleaseCounts:
         leaving_count = sum(until > self._clock() for until in self._ends_at.values())
         return ReleaseCounts(len(self.appearances), leaving_count, self._taken_back_count)
 

@@ -65,7 +65,7 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
     for group in snapshot.groups.values():
         namespace = group.key.partition("/")[0]
         ledger.registry.routes.set_namespace(namespace, "", {_NAME_LABEL: namespace})
-        if not group.namespace_allowed:
+        if not group.is_namespace_allowed:
             refused_namespaces[group.queue].add(namespace)
         if group.local_queue is not None and group.local_queue.exists:
             intake.put_local_queue(group.local_queue)
@@ -87,7 +87,7 @@ def _restore_queues(ledger: Ledger, snapshot: Snapshot) -> None:
 
 def _priority_class_of(group: GroupInfo) -> PriorityClass:
     """Return an invented PriorityClass that leads to the priority and policy of a group."""
-    policy = "" if group.preempts else keys.NEVER
+    policy = "" if group.may_preempt else keys.NEVER
     meta = Meta(f"{group.priority}{policy}", annotations={keys.FOR_POD_GROUPS: "true"})
     return PriorityClass(meta, group.priority, preemption_policy=policy)
 
@@ -192,7 +192,7 @@ def _record_of(info: GroupInfo, owner: str) -> GroupRecord:
         is_evicted_whole=spec.is_evicted_whole,
         on_lost_domain=keys.RESTART if spec.restarts else "",
         checkpoint=info.checkpoint,
-        usable_queue=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.is_use_allowed else "",
         topology=_topology_of(info),
         composite=spec.composite,
         **_queue_fields_of(info),
@@ -210,7 +210,7 @@ def _owner_of(info: GroupInfo) -> OwnerRecord:
         MadePods(needed_count, at_once=needed_count, is_together=True),
         is_suspended=info.is_aborted,
         run_limit=limit,
-        usable_queue=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.is_use_allowed else "",
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
         on_lost_domain=keys.RESTART if info.spec.restarts else "",
@@ -250,7 +250,7 @@ def _job_of(info: GroupInfo, snapshot: Snapshot) -> JobRecord:
         is_for_muster=info.job.is_managed,
         checkpoint=info.checkpoint,
         run_time=info.spec.run_time,
-        usable_queue=info.queue if info.use_allowed else "",
+        usable_queue=info.queue if info.is_use_allowed else "",
         **_queue_fields_of(info),
     )
 

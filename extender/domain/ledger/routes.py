@@ -14,7 +14,7 @@ from extender.domain.snapshot.jobs import JobRecord, queue_of_job
 
 
 class LocalQueues:
-    """Existing LocalQueues, and the groups that name each of them. LocalQueues are keyed by `namespace/name`.
+    """Existing LocalQueues, and the groups that name each LocalQueue. The keys are `namespace/name`.
 
     A label of Kueue that names no LocalQueue of Muster is left to Kueue if the cluster has Kueue
     (`kueue_is_served`). Otherwise, the label is reported as a mistake.

@@ -32,9 +32,9 @@ class ShownPods(Appearances):
         """Return whether the scheduler reads its pods through Muster."""
         return self._releases.is_on
 
-    def counts(self) -> ReleaseCounts:
+    def release_counts(self) -> ReleaseCounts:
         with self._lock:
-            return self._releases.counts
+            return self._releases.release_counts
 
     def bypasses(self) -> Bypasses:
         """Return the number of calls about pods that were not shown, since the start."""

@@ -85,7 +85,7 @@ class Refusals:
         epoch = self._claims.capacity.epochs.get(node, 0)
         self._refusals_by_node.setdefault(node, {})[shape] = (epoch, expires_at)
 
-    def rows(self, now: float) -> dict[Shape, frozenset[int]]:
+    def refused_rows(self, now: float) -> dict[Shape, frozenset[int]]:
         """Return by shape the rows of nodes that the scheduler still refuses.
 
         Expired refusals are forgotten.
@@ -130,15 +130,15 @@ class Instants:
         self._registry = registry
         self._max_count = _MIN_COUNT
 
-    def record(self, dirty: Iterable[GroupKey], epoch: float, now: float) -> None:
+    def record(self, changed_keys: Iterable[GroupKey], epoch: float, now: float) -> None:
         """Record the timestamps of changed groups.
 
         Args:
-            dirty: The changed groups.
+            changed_keys: The changed groups.
             epoch: The wall clock at the zero of the ledger's clock.
             now: The time on the ledger's clock.
         """
-        groups = [group for key in dirty if (group := self._registry.groups.get(key)) is not None]
+        groups = [group for key in changed_keys if (group := self._registry.groups.get(key)) is not None]
         times = self.by_timestamp
         for timestamp in (each for each in self._timestamps(groups) if each and each not in times):
             instant = clock_time_of(timestamp, epoch)
@@ -228,7 +228,7 @@ class ClaimTransitions:
             self._claims.put(pod, claim.node, ClaimStage.PLANNED, self._clock())
             self._releases.record_claim(pod, claim, self._claims.get(pod.uid))
 
-    def show(self, pod: PodRecord) -> None:
+    def update_claim(self, pod: PodRecord) -> None:
         """Update the claim of a pod that the watch shows.
 
         A pod on a node holds capacity, an ended pod holds no capacity, and a waiting pod keeps its claim.

@@ -190,7 +190,7 @@ class Division:
         """
         dirty: Mask = np.zeros(len(self.tree), dtype=np.bool_)
         for name in queues:
-            node, leaf = self.tree.node[name], self.tree.leaf[name]
+            node, leaf = self.tree.node_by_queue[name], self.tree.leaves[name]
             self.specs.write_demand(node, leaf, self.demands[name], self.names)
             dirty[[node, leaf]] = True
         # Sums go from the leaves up. A child requests at least its reserved amounts, and at most its limit.
@@ -456,7 +456,7 @@ def sum_up(
     """
     sums: list[dict[str, int]] = [{} for _ in tree.queues]
     for queue, amounts in holdings.items():
-        sums[tree.leaf[queue]].update(amounts)
+        sums[tree.leaves[queue]].update(amounts)
     for node in range(len(tree) - 1, TOP, -1):  # children have higher numbers
         minima = reserved_at(node)
         add(sums[tree.parents[node]], larger_amounts(sums[node], minima) if minima else sums[node])

@@ -49,7 +49,7 @@ class PastUsage(msgspec.Struct, frozen=True, eq=False):
 
     sampled_at: float = 0.0  # time of the last sample, in seconds since 1970
     used_parts: Mapping[UsageKey, float] = {}  # used parts of the cluster, in the dominant resource
-    queues: Mapping[str, float] = {}  # used part of each queue, with all its users
+    part_by_queue: Mapping[str, float] = {}  # used part of each queue, with all its users
     shown_at: float = 0.0
     shown_usages: Mapping[str, QueueUsage] = {}  # usage in the status of each queue
 

@@ -259,7 +259,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     status_state: str = ""  # status.state as written: the last published state
     parent: str = ""  # spec.parent as written; `states.parent_of` returns the parent
     hierarchy: str = ""  # path in the hierarchy annotation
-    reclaimable: bool = True  # whether others may reclaim its allocation above the deserved share
+    is_reclaimable: bool = True  # whether others may reclaim its allocation above the deserved share
     priority_threshold: int | None = None  # in `mixed` queues, groups from this priority on are not overtaken
     ageing: int = 0  # priority that a waiting group gains per hour
     stop_policy: str = ""  # Hold: no group is admitted; HoldAndDrain: running groups are evicted, too
@@ -278,8 +278,8 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
     namespace_selector: LabelSelector | None = None  # selects namespaces whose groups may enter; None: all
     created_at: str = ""  # metadata.creationTimestamp
     uid: str = ""  # empty while the API server does not have the queue
-    deleting: bool = False  # whether metadata.deletionTimestamp is set
-    closed_by_parent: bool = False  # by its annotation: whether it was open when its parent was closed
+    is_deleting: bool = False  # whether metadata.deletionTimestamp is set
+    was_closed_by_parent: bool = False  # by its annotation: whether it was open when its parent was closed
     last_command: str = ""  # UID of the last executed Command, by its annotation
     reclaimed: Mapping[ReclaimKey, Reclaimed] = {}  # the last reclaims by this queue
     fault: str = ""  # fault of its spec, for users; empty if valid
@@ -344,7 +344,7 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         status_state=queue.status.state,
         parent=spec.parent,
         hierarchy=annotations.get(keys.HIERARCHY, ""),
-        reclaimable=spec.reclaimable is not False,
+        is_reclaimable=spec.reclaimable is not False,
         priority_threshold=spec.priority_threshold,
         ageing=max(spec.ageing, 0),
         stop_policy="" if spec.stop_policy == keys.STOP_NONE else spec.stop_policy,
@@ -355,8 +355,8 @@ def _without_quantities(queue: Queue) -> QueueRecord:
         max_run_time=duration_of(spec.max_run_time, None),
         created_at=meta.creation_timestamp or "",
         uid=meta.uid,
-        deleting=bool(meta.deletion_timestamp),
-        closed_by_parent=annotations.get(keys.CLOSED_BY_PARENT) == "true",
+        is_deleting=bool(meta.deletion_timestamp),
+        was_closed_by_parent=annotations.get(keys.CLOSED_BY_PARENT) == "true",
         reclaimed={
             ReclaimKey(each.queue, each.group.partition("/")[0]): Reclaimed(
                 GroupKey(each.group), each.at, each.in_vain, each.unused

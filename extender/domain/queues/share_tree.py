@@ -39,7 +39,7 @@ class QueueDemand(msgspec.Struct, frozen=True, gc=False):
 
 
 def dimensions_of(total: Resources, demands: Iterable[QueueDemand]) -> list[str]:
-    """Return the resources to divide: those of the cluster and of all guarantees.
+    """Return the resources to divide: the resources of the cluster and of all guarantees.
 
     No queue deserves any other resource.
     """
@@ -76,8 +76,8 @@ class ShareTree:
         """
         self.queues: list[str] = []  # queue of each node
         self.parents: list[int] = []  # parent of each node; root is its own parent
-        self.node: dict[str, int] = {}  # node of each queue
-        self.leaf: dict[str, int] = {}  # node at which a queue's own groups count
+        self.node_by_queue: dict[str, int] = {}  # node of each queue
+        self.leaves: dict[str, int] = {}  # by queue: node at which its own groups count
         self.levels: list[Nodes] = []  # nodes of each level, from root down
         self._first_child: list[int] = []  # first child of each node
         self._child_end: list[int] = []  # end of the children of each node
@@ -95,7 +95,7 @@ class ShareTree:
         while level:
             self.levels.append(np.array(level, dtype=np.intp))
             level = [child for node in level for child in self._add_children(node, children)]
-        self._bounds = np.array([self._first_child, self._child_end], dtype=np.intp)  # by node
+        self._bounds = np.array([self._first_child, self._child_end], dtype=np.intp)  # by node: its children
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -114,22 +114,22 @@ class ShareTree:
 
     def is_extra_leaf(self, node: int) -> bool:
         """Return whether a node stands for the own groups of a queue that has other queues below it."""
-        return self.node[self.queues[node]] != node
+        return self.node_by_queue[self.queues[node]] != node
 
     def path(self, queue: str) -> list[int]:
         """Return the nodes from the leaf of a queue up to root."""
         if queue not in self._paths:
-            self._paths[queue] = self._path_to_root(self.leaf[queue])
+            self._paths[queue] = self._path_to_root(self.leaves[queue])
         return self._paths[queue]
 
     def parent_of(self, queue: str) -> str:
         """Return the parent of a queue; empty for root."""
-        node = self.node[queue]
+        node = self.node_by_queue[queue]
         return "" if node == TOP else self.queues[self.parents[node]]
 
     def ancestry(self, queue: str) -> list[str]:
         """Return a queue and the queues above it, up to root."""
-        return [self.queues[node] for node in self._path_to_root(self.node[queue])]
+        return [self.queues[node] for node in self._path_to_root(self.node_by_queue[queue])]
 
     def _path_to_root(self, node: int) -> list[int]:
         """Return a node and the nodes above it, up to root."""
@@ -145,8 +145,8 @@ class ShareTree:
         self.parents.append(parent)
         self._first_child.append(0)
         self._child_end.append(0)
-        self.leaf[queue] = node
-        self.node.setdefault(queue, node)
+        self.leaves[queue] = node
+        self.node_by_queue.setdefault(queue, node)
         return node
 
     def _add_children(self, node: int, children: Mapping[str, Sequence[str]]) -> list[int]:

@@ -62,12 +62,12 @@ def desired_state(queue: QueueRecord) -> QueueState:
 
     A queue that is being deleted is closed, because a deletion cannot be undone.
     """
-    if queue.deleting:
+    if queue.is_deleting:
         return QueueState.CLOSED
     if queue.spec_state:
         state = read_state(queue.spec_state)
         return state if state in (QueueState.OPEN, QueueState.CLOSED) else QueueState.UNKNOWN
-    if queue.closed_by_parent:
+    if queue.was_closed_by_parent:
         return QueueState.OPEN
     last_state = read_state(queue.status_state) or QueueState.UNKNOWN
     return QueueState.CLOSED if last_state is QueueState.CLOSING else last_state
@@ -102,7 +102,7 @@ def closing_ancestor(name: str, queues: Mapping[str, QueueRecord]) -> str:
             return ""
         if (parent_state := desired_state(parent)) is QueueState.CLOSED:
             return parent_name
-        if parent_state is not QueueState.OPEN or not parent.closed_by_parent:
+        if parent_state is not QueueState.OPEN or not parent.was_closed_by_parent:
             return ""
         name = parent_name
 
@@ -123,7 +123,7 @@ def annotation_step(queue: QueueRecord, is_below_closed: bool) -> AnnotationStep
         is_below_closed: Whether an ancestor is closed.
     """
     state = desired_state(queue)
-    if not queue.closed_by_parent:
+    if not queue.was_closed_by_parent:
         return AnnotationStep.ADD if is_below_closed and state is QueueState.OPEN else AnnotationStep.KEEP
     is_reported_open = bool(queue.spec_state) or queue.status_state == QueueState.OPEN
     if state is QueueState.CLOSED or (not is_below_closed and is_reported_open):

@@ -236,7 +236,7 @@ class Queues:
 
     def _state_of(self, record: QueueRecord, has_groups: bool) -> QueueState:
         """Return the state of a queue, with regard to its ancestors."""
-        is_closed_above = record.closed_by_parent and bool(closing_ancestor(record.name, self.records))
+        is_closed_above = record.was_closed_by_parent and bool(closing_ancestor(record.name, self.records))
         return state_of(desired_state(record), has_groups, is_closed_above)
 
     def _update_tree(self, old_record: QueueRecord | None, new_record: QueueRecord | None) -> None:
@@ -344,7 +344,7 @@ class AdmittedGroups:
     """
 
     def __init__(self) -> None:
-        self._by_queue_uid: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)
+        self._groups_by_queue_uid: defaultdict[str, dict[GroupKey, GroupRecord]] = defaultdict(dict)
 
     def record(self, old_record: GroupRecord | None, new_record: GroupRecord | None) -> None:
         """Record a change of a group.
@@ -354,20 +354,20 @@ class AdmittedGroups:
             new_record: The new record; None for a removed group.
         """
         if old_record is not None and old_record.queue_uid:
-            self._by_queue_uid[old_record.queue_uid].pop(old_record.key, None)
-            if not self._by_queue_uid[old_record.queue_uid]:
-                del self._by_queue_uid[old_record.queue_uid]
+            self._groups_by_queue_uid[old_record.queue_uid].pop(old_record.key, None)
+            if not self._groups_by_queue_uid[old_record.queue_uid]:
+                del self._groups_by_queue_uid[old_record.queue_uid]
         if new_record is not None and new_record.queue_uid:
-            self._by_queue_uid[new_record.queue_uid][new_record.key] = new_record
+            self._groups_by_queue_uid[new_record.queue_uid][new_record.key] = new_record
 
     def has_groups_of(self, queue_uid: str) -> bool:
         """Return whether any existing group is recorded as accepted by this queue."""
-        return queue_uid in self._by_queue_uid
+        return queue_uid in self._groups_by_queue_uid
 
     def groups_of_missing_queues(self, existing_uids: Set[str]) -> list[GroupRecord]:
         """Return the groups of all queues whose UID is not in `existing_uids`."""
-        missing_uids = sorted(self._by_queue_uid.keys() - existing_uids)
-        return [record for uid in missing_uids for record in self._by_queue_uid[uid].values()]
+        missing_uids = sorted(self._groups_by_queue_uid.keys() - existing_uids)
+        return [record for uid in missing_uids for record in self._groups_by_queue_uid[uid].values()]
 
 
 def in_tree_order(parents: Mapping[str, str]) -> Iterator[tuple[str, int]]:

@@ -284,7 +284,7 @@ class StartingWindow:
         places_of_nodes = [self.size / 2]
         for node, parent in islice(enumerate(tree.parents), 1, None):  # a parent comes before its children
             places_of_nodes.append(places_of_nodes[parent] * weights[node] / max(weight_sums[parent], 1))
-        return {queue: int(places_of_nodes[leaf]) for queue, leaf in tree.leaf.items() if leaf != TOP}
+        return {queue: int(places_of_nodes[leaf]) for queue, leaf in tree.leaves.items() if leaf != TOP}
 
     def _weight(self, node: int) -> int:
         """Return the weight of a node of the queue tree; 0 if it takes part in no division."""
@@ -339,7 +339,7 @@ class RunningCounts:
 
     def __init__(self, snapshot: Snapshot, limits: Mapping[str, RunningLimits], journal: Journal) -> None:
         self._limits = limits
-        self._pods: dict[GroupKey, int] = {}
+        self._pod_counts: dict[GroupKey, int] = {}
         self._sums: dict[Scope, Counter[str]] = {}
         self._reserves: dict[Scope, Counter[str]] = {}  # reserved counts by scope
         self._journal = journal
@@ -347,8 +347,8 @@ class RunningCounts:
         for group in snapshot.groups.values() if self._limits else ():
             if group.queue in self._limits:
                 pods_on_nodes = len(group.placed_pods) - group.succeeded + group.leaving_count
-                if pods := pods_on_nodes + len(group.assumed_pods):
-                    self._add(group, pods)
+                if pod_count := pods_on_nodes + len(group.assumed_pods):
+                    self._add(group, pod_count)
         self.start_counts = self.tenant_counts
 
     def add(self, group: GroupInfo, pod_count: int) -> None:
@@ -358,7 +358,7 @@ class RunningCounts:
 
     def remove_group(self, group: GroupInfo) -> None:
         """Remove a group of which no member runs or starts any more."""
-        self.add(group, -self._pods.get(group.key, 0))
+        self.add(group, -self._pod_counts.get(group.key, 0))
 
     def reserve(self, headroom: Mapping[Scope, Resources], times: int = 1) -> None:
         """Reserve groups and pods below the limits; with `times` -1, free them."""
@@ -391,7 +391,7 @@ class RunningCounts:
 
     def remaining(self, group: GroupInfo, pod_count: int) -> Iterator[tuple[Scope, Resources, Resources]]:
         """Yield the scope of each limit, the counts that `pod_count` members add, and the free counts."""
-        added_counts = {"groups": int(self._pods.get(group.key, 0) <= 0), "pods": pod_count}
+        added_counts = {"groups": int(self._pod_counts.get(group.key, 0) <= 0), "pods": pod_count}
         for scope, limit in self.scopes(group) if group.queue in self._limits else ():
             counts, reserves = self._sums.get(scope, _NO_COUNTS), self._reserves.get(scope, _NO_COUNTS)
             limits = {"groups": limit.groups, "pods": limit.pods}
@@ -430,7 +430,7 @@ class RunningCounts:
             return ()
         limits = self.remaining(group, len(missing(group).members))
         scopes = (scope for scope, needs, free in limits if any(n > free[kind] for kind, n in needs.items()))
-        return (self._pods.get(group.key, 0) > 0, *scopes)
+        return (self._pod_counts.get(group.key, 0) > 0, *scopes)
 
     def is_in_scope(self, group: GroupInfo, scopes: Set[Scope]) -> bool:
         """Return whether any limit with one of these scopes applies to a group."""
@@ -448,8 +448,8 @@ class RunningCounts:
 
     def _add(self, group: GroupInfo, pod_count: int) -> None:
         """Add pods of a group to the counts of its scopes. A group counts while it has any pods."""
-        old_pods = self._pods.get(group.key, 0)
-        self._pods[group.key] = new_pods = old_pods + pod_count
+        old_pods = self._pod_counts.get(group.key, 0)
+        self._pod_counts[group.key] = new_pods = old_pods + pod_count
         for scope, _ in self.scopes(group):
             sums = self._sums.setdefault(scope, Counter())
             sums["pods"] += pod_count

@@ -50,11 +50,11 @@ class Efforts:
     """
 
     def __init__(self, namespace_count: int) -> None:
-        self.spent_looks = defaultdict[str, float](float)  # by namespace, in looks at a node for a term
+        self.spent_looks = defaultdict[str, float](float)  # by namespace: looks at a node for a term
         self._own_looks = max(_COMMON_LOOKS / max(namespace_count, 1), _MIN_NAMESPACE_LOOKS)
         self._common_looks = _COMMON_LOOKS
 
-    def remaining(self, group: GroupKey, is_over_budget: bool) -> float:
+    def remaining_effort(self, group: GroupKey, is_over_budget: bool) -> float:
         """Return the effort that remains for one group.
 
         A group gets more if an earlier evaluation was over budget.
@@ -311,7 +311,7 @@ class Guard:
         cycle.current_group, self._outer_read = key, cycle.reads.current
         cycle.reads.begin_group(key)
         is_over_budget = getattr(self._group.start, "failure", "") == OVER_BUDGET  # may raise if malformed
-        self._allowed_looks = cycle.efforts.remaining(key, is_over_budget)
+        self._allowed_looks = cycle.efforts.remaining_effort(key, is_over_budget)
         self._outer_effort = cycle.effort.allow(self._allowed_looks)
 
     def __exit__(self, _: object, fault: BaseException | None, __: object) -> bool:

@@ -41,7 +41,7 @@ def decide(snapshot: Snapshot, previous: Decisions | None = None) -> Decisions:
         return replace(previous, serial=previous.serial + 1, changed_groups=(), renumbered_groups=())
     inadmissible = InadmissibleGroups(snapshot, previous, carried_facts)
     while True:
-        cycle = Cycle(snapshot, inadmissible.active, inadmissible.decisions, inadmissible.budget)
+        cycle = Cycle(snapshot, inadmissible.active_groups, inadmissible.decisions, inadmissible.budget)
         evaluation = evaluate(cycle, inadmissible)
         if not inadmissible.requeue_after(evaluation):
             return decisions_of(evaluation, inadmissible)
@@ -94,14 +94,14 @@ def evaluate(cycle: Cycle, inadmissible: InadmissibleGroups) -> Evaluation:
 
     # 7. Replacements start, up to the free places in the window.
     if started_replacements:
-        members.replace(cycle, started_replacements)
+        members.start_replacements(cycle, started_replacements)
 
     # 8. Elastic members start one by one, first within their queue's share, then above that share.
     if growing_plans:
         members.grow(cycle, growing_plans, lending, reservations)
 
     # 9. The next pending group gets a reservation, and capacity is reclaimed for starved groups.
-    reservations.make()
+    reservations.make_reservations()
     is_any_pending = any(decision.verdict is Verdict.WAITING for decision in cycle.decisions.values())
     may_starve = is_any_pending or inadmissible.memory is not None
     starving = reclaim.begin_reclaims(cycle, lending, reservations) if may_starve else reclaim.NONE_STARVES

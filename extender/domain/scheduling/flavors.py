@@ -58,7 +58,7 @@ class Flavors:
         self._snapshot = snapshot
         self._nodes = snapshot.nodes
         self._shares = shares
-        self._flavor_of_node: dict[tuple[str, str], Flavor | None] = {}
+        self._flavor_by_node: dict[tuple[str, str], Flavor | None] = {}
         self._requests_by_need: dict[tuple[str, NeedKey], tuple[Resources, ...]] = {}
 
     def flavors_of(self, queue: str) -> tuple[Flavor, ...]:
@@ -68,12 +68,12 @@ class Flavors:
 
     def flavor_on(self, queue: str, node: str) -> Flavor | None:
         """Return the flavor of a queue that a node belongs to; None if it belongs to no flavor."""
-        if (queue, node) not in self._flavor_of_node:
+        if (queue, node) not in self._flavor_by_node:
             row = self._nodes.row_of.get(node)
             record = self._nodes.nodes[row] if row is not None else None
             flavors = self.flavors_of(queue)
-            self._flavor_of_node[queue, node] = flavor_on(flavors, record.labels) if record else None
-        return self._flavor_of_node[queue, node]
+            self._flavor_by_node[queue, node] = flavor_on(flavors, record.labels) if record else None
+        return self._flavor_by_node[queue, node]
 
     def requests(self, pods: Iterable[PlannedPod], known_sums: Resources | None = None) -> Resources:
         """Return the requests of pods, including the amounts that count for flavors on their nodes.
@@ -123,7 +123,7 @@ class Flavors:
     def settled_members(self, group: GroupInfo) -> Missing:
         """Return the missing members with their flavors.
 
-        If the group has a choice, they have no flavors yet.
+        If the group has a choice of flavors, the members have no flavors yet.
         """
         need = missing(group)
         if not self.flavors_of(group.queue) or self.has_choice(group):

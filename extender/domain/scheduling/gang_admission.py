@@ -79,7 +79,7 @@ class Admission:
         self._lending = lending
         self._reservations = reservations
         self._strategies = strategies
-        self._next_equal = requeue_equal
+        self._requeue_equal = requeue_equal
         self.lines: Mapping[str, list[GroupInfo]] = {}  # all groups to evaluate, by queue, in order
         self.heads: dict[Scope, GroupKey] = {}  # groups that block others, by scope
         # By signature, in this pass: why members have no capacity, the allocation count then, and the reads.
@@ -118,7 +118,7 @@ class Admission:
 
     def _queue_next_equal(self, group: GroupInfo, line: deque[GroupInfo]) -> None:
         """Requeue the next group that equals the starting `group`, and add it to the line of its queue."""
-        if (next_group := self._next_equal(group)) is not None:
+        if (next_group := self._requeue_equal(group)) is not None:
             insort(line, next_group, key=self._strategies.rank)
             insort(self.lines[group.queue], next_group, key=self._strategies.rank)
 
@@ -129,7 +129,7 @@ class Admission:
             The decision. None means that the group is evaluated later in the cycle, when it may borrow
             capacity.
         """
-        if (earlier_decision := self._cycle.decisions.get(group.key)) is not None:  # by a continued reclaim
+        if (earlier_decision := self._cycle.decisions.get(group.key)) is not None:  # a reclaim continues
             return self._record_blocker(group, earlier_decision)
         if self.heads and not self._reservations.is_promised(group):
             scopes = self._budget.running.scopes(group)
@@ -255,11 +255,14 @@ class Admission:
         return decision
 
     def _evaluate_with(self, group: GroupInfo, capacities: list[ReservedCapacity]) -> GroupDecision | None:
-        """Evaluate a group as if the reserved `capacities` were free, and end its reservation at a start."""
-        outer_reasons, self._known_causes = self._known_causes, {}
+        """Evaluate a group as if the reserved `capacities` were free.
+
+        If the group starts, end its reservation.
+        """
+        outer_causes, self._known_causes = self._known_causes, {}
         with self._reservations.make_usable(capacities):
             decision = self._evaluate_now(group)
-        self._known_causes = outer_reasons
+        self._known_causes = outer_causes
         if decision is not None and decision.verdict is Verdict.STARTING:
             self._reservations.end(group)
             self._decisions.clear()  # the unused reserved capacity becomes free
@@ -386,13 +389,13 @@ def largest_fitting(counts: Counts, min_counts: Counts, fits: Callable[[Counts],
     spare_counts = {role: max(n - min_counts.get(role, n), 0) for role, n in counts.items()}
     spare_total = sum(spare_counts.values())
 
-    def reduced(given_up_count: int) -> Counts:
+    def reduce_counts(given_up_count: int) -> Counts:
         return {role: n - spare_counts[role] * given_up_count // spare_total for role, n in counts.items()}
 
     if not spare_total:
         return None
-    min_given_up = bisect_left(range(spare_total + 1), True, key=lambda number: fits(reduced(number)))
-    return reduced(min_given_up) if min_given_up <= spare_total else None
+    min_given_up = bisect_left(range(spare_total + 1), True, key=lambda number: fits(reduce_counts(number)))
+    return reduce_counts(min_given_up) if min_given_up <= spare_total else None
 
 
 def has_spares(group: GroupInfo) -> bool:

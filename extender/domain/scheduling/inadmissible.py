@@ -48,7 +48,7 @@ class InadmissibleGroups:
         self.previous = Decisions() if previous is None else previous
         self.facts = facts
         self.memory: Memory | None = None  # the memory of inadmissible groups, if there are any
-        self.active: Mapping[GroupKey, GroupInfo] = snapshot.groups
+        self.active_groups: Mapping[GroupKey, GroupInfo] = snapshot.groups
         self.group_by_class: dict[EquivalenceClass, GroupKey] = {}  # the evaluated group of each class
         self._remaining_keys: dict[GroupKey, tuple[EquivalenceClass, Iterator[GroupKey]]] = {}  # of its class
         self.evaluates_all_classes = False  # whether one group of each equivalence class is evaluated
@@ -58,15 +58,15 @@ class InadmissibleGroups:
         if facts.memory.depends_on_others:
             self._requeue_all(facts.memory)
         else:
-            self.memory, self.active, self.are_all_active = facts.memory, {}, False
+            self.memory, self.active_groups, self.are_all_active = facts.memory, {}, False
             self.evaluates_all_classes = facts.memory.basis is None
             self._requeue(CAUSES_BEFORE_CYCLE, self, facts)
-            self._requeue([lambda: facts.memory.active])
+            self._requeue([lambda: facts.memory.active_keys])
 
     @property
     def budget(self) -> Budget | None:
         """Return the budget of the previous cycle."""
-        return self.facts.evaluated.cycle.budget if self.facts is not None else None
+        return self.facts.evaluation.cycle.budget if self.facts is not None else None
 
     @property
     def decisions(self) -> Mapping[GroupKey, GroupDecision]:
@@ -82,14 +82,14 @@ class InadmissibleGroups:
         capacity = cycle.budget.planner.capacity
         if self.facts is not None and self.facts.memory.totals is not None:
             capacity.count_assumed(self.facts.memory.totals)
-        if self.memory is None or not self.memory.classes.groups:
+        if self.memory is None or not self.memory.classes.keys_by_class:
             return []
         self.evaluates_all_classes |= capacity.base is None
-        classes: Iterable[EquivalenceClass] = self.memory.classes.groups
+        classes: Iterable[EquivalenceClass] = self.memory.classes.keys_by_class
         if not self.evaluates_all_classes and capacity.base is not None:
             classes = self._dirty_classes(cycle, withheld_by_group, capacity.base)
-        for class_ in self.memory.classes.groups if self.evaluates_all_classes else classes:
-            self._requeue_one(class_, filter(self.is_inadmissible, self.memory.classes.groups[class_]))
+        for class_ in self.memory.classes.keys_by_class if self.evaluates_all_classes else classes:
+            self._requeue_one(class_, filter(self.is_inadmissible, self.memory.classes.keys_by_class[class_]))
         return [self.snapshot.groups[key] for key in self.group_by_class.values()]
 
     def _dirty_classes(
@@ -106,7 +106,7 @@ class InadmissibleGroups:
             for topic in topics or ():
                 for class_ in classes.classes_by_topic.get(topic, ()):
                     if class_ not in dirty_classes and not _have_same_answers(
-                        classes.read[class_][topic], cycle.budget
+                        classes.reads[class_][topic], cycle.budget
                     ):
                         dirty_classes[class_] = None
         return dirty_classes.keys()
@@ -130,7 +130,7 @@ class InadmissibleGroups:
 
     def is_inadmissible(self, group: GroupKey) -> bool:
         """Return whether a group exists and is inadmissible."""
-        return group not in self.active and group in self.snapshot.groups  # the group may no longer exist
+        return group not in self.active_groups and group in self.snapshot.groups  # it may be gone
 
     def keys_in_queues(self, queues: Set[str]) -> Iterator[GroupKey]:
         """Yield the inadmissible groups in `queues`."""
@@ -157,7 +157,7 @@ class InadmissibleGroups:
             return True
         if not self.are_all_active or self.memory is None or not evaluation.cycle.evicts_groups:
             return False
-        self.memory, self.active = None, self.snapshot.groups
+        self.memory, self.active_groups = None, self.snapshot.groups
         return True
 
     def _must_evaluate_all_classes(self, evaluation: Evaluation) -> bool:
@@ -167,7 +167,7 @@ class InadmissibleGroups:
         """
         if not evaluation.uses_capacity or self.evaluates_all_classes or self.memory is None:
             return False
-        return self.group_by_class.keys() != self.memory.classes.groups.keys()
+        return self.group_by_class.keys() != self.memory.classes.keys_by_class.keys()
 
     def _requeue(self, causes: Iterable[Callable[..., Iterable[GroupKey] | None]], *inputs: object) -> bool:
         """Requeue the groups that causes affect. Return whether any of them was inadmissible.
@@ -178,7 +178,7 @@ class InadmissibleGroups:
         """
         if self.are_all_active or self.memory is None:
             return False
-        old_keys, requeued_keys = self.active.keys(), set(self.active)
+        old_keys, requeued_keys = self.active_groups.keys(), set(self.active_groups)
         for cause in causes:
             affected_keys = cause(*inputs)
             if affected_keys is None:  # requeue all groups
@@ -186,8 +186,8 @@ class InadmissibleGroups:
                 break
             requeued_keys.update(affected_keys)
         else:
-            self.active = self._find_groups(requeued_keys)
-        return self.active.keys() != old_keys
+            self.active_groups = self._find_groups(requeued_keys)
+        return self.active_groups.keys() != old_keys
 
     def _requeue_all(self, memory: Memory) -> None:
         """Requeue all groups, except groups whose own state decides on them.
@@ -196,12 +196,13 @@ class InadmissibleGroups:
         their decisions depend on.
         """
         self.are_all_active = True
-        if memory.evaluable is None:
-            self.memory, self.active = None, self.snapshot.groups
+        if memory.evaluable_keys is None:
+            self.memory, self.active_groups = None, self.snapshot.groups
         else:
             self.memory = memory.with_all_active(self.snapshot)
             due_groups = () if self.facts is None else due_instants(self, self.facts)
-            self.active = self._find_groups(memory.evaluable.union(self.snapshot.dirty_groups, due_groups))
+            requeued_keys = memory.evaluable_keys.union(self.snapshot.dirty_groups, due_groups)
+            self.active_groups = self._find_groups(requeued_keys)
 
     def _find_groups(self, keys: Set[GroupKey]) -> Mapping[GroupKey, GroupInfo]:
         groups = self.snapshot.groups
@@ -211,7 +212,7 @@ class InadmissibleGroups:
         self, new_decisions: Mapping[GroupKey, GroupDecision], heads: Mapping[Scope, GroupKey]
     ) -> Iterator[GroupDecision]:
         """Yield decisions on other groups of requeued classes, with the numbers of the evaluated group."""
-        classes = self.memory.classes.groups if self.memory is not None else {}
+        classes = self.memory.classes.keys_by_class if self.memory is not None else {}
         for class_, key in self.group_by_class.items():
             new, old = new_decisions[key], self.previous.groups[key]
             if _is_head(class_, key, heads):
@@ -314,7 +315,7 @@ def share_changes(old: Basis, new: Basis) -> Iterable[Topic]:
     Queues below a changed queue are included.
     """
     is_same = new.shares.snapshot.past_usage is old.shares.snapshot.past_usage
-    queues = new.shares.queues_changed_since(old.shares) if is_same else new.shares.division.tree.leaf
+    queues = new.shares.queues_changed_since(old.shares) if is_same else new.shares.division.tree.leaves
     return ((QueueShares, queue) for queue in queues)
 
 
@@ -350,7 +351,7 @@ def decision_changes(
             class_by_group[key] != class_
             or replace(new_decision, detail=old.detail, life=old.life, position=old.position) != old
         ):
-            yield from memory.classes.groups[class_]
+            yield from memory.classes.keys_by_class[class_]
 
 
 def user_changes(
@@ -368,7 +369,7 @@ def blocked_groups(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups of each queue in which a new head blocks other groups."""
-    old_heads = inadmissible.facts.evaluated.heads if inadmissible.facts is not None else {}
+    old_heads = inadmissible.facts.evaluation.heads if inadmissible.facts is not None else {}
     return inadmissible.keys_in_queues({scope.queue for scope in evaluation.heads.keys() - old_heads.keys()})
 
 
@@ -404,7 +405,7 @@ def victim_seekers(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey]:
     """Return the groups for which newly running groups may be victims."""
-    cycle, groups_without_victims, causes = evaluation.cycle, memory.victimless.values(), ALL_CAUSES
+    cycle, groups_without_victims, causes = evaluation.cycle, memory.victimless_groups.values(), ALL_CAUSES
     old_groups, new = memory.snapshot.groups, cycle.snapshot
     infos = (part.get(key) for key in {*cycle.groups, *new.dirty_groups} for part in (old_groups, new.groups))
     share_state, basis = cycle.budget.shares.state, memory.basis

@@ -41,7 +41,7 @@ class Lending:
         self._ceiling_claimants: list[tuple[GroupInfo, Missing]] = []  # claimants that lack headroom
         self._headroom_by_node: dict[int, dict[str, int]] = {}  # reserved headroom by node of the queue tree
         self.has_begun = False
-        self._cached_unclaimed: tuple[CapacityCounts, Planner] | None = None  # with the counts that it fits
+        self._cached_unclaimed: tuple[CapacityCounts, Planner] | None = None  # and its counts
 
     def record_claim(self, group: GroupInfo, need: Missing, reason: Reason | None) -> bool:
         """Record the claim of a group, and return whether the group claims capacity or headroom now.

@@ -209,7 +209,7 @@ def reserve(cycle: Cycle, replacing_plans: Iterable[ActivePlan]) -> list[tuple[A
     return replacements
 
 
-def replace(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
+def start_replacements(cycle: Cycle, replacements: Iterable[tuple[ActivePlan, dict[Uid, str]]]) -> None:
     """Start replacements, as many as the window has places for, and record the decisions."""
     window, capacity = cycle.budget.window, cycle.budget.planner.capacity
     for active, plan in replacements:
@@ -316,9 +316,9 @@ def grow(cycle: Cycle, plans: Sequence[ActivePlan], lending: Lending, reservatio
 
 
 def _grow_all(cycle: Cycle, plans: Iterable[ActivePlan], reservations: Reservations, borrows: bool) -> None:
-    """Start members of `groups`.
+    """Start elastic members of the groups of `plans`.
 
-    Unless capacity is lent, they start only within the shares of their queues.
+    Unless `borrows`, members start only within the shares of their queues.
     """
     batches: list[_Batch] = []
     for active in plans:

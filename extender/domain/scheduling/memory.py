@@ -61,18 +61,18 @@ class EquivalenceClasses:
     def __init__(
         self,
         class_by_group: Mapping[GroupKey, EquivalenceClass],
-        groups: Mapping[EquivalenceClass, Sequence[GroupKey]],
+        keys_by_class: Mapping[EquivalenceClass, Sequence[GroupKey]],
         reads_by_class: Mapping[EquivalenceClass, ReadTopics],
     ) -> None:
-        self.groups = groups
-        self.read = reads_by_class
+        self.keys_by_class = keys_by_class
+        self.reads = reads_by_class
         self._class_by_group = class_by_group
 
     @cached_property
     def classes_by_topic(self) -> Mapping[Topic, Sequence[EquivalenceClass]]:
         """Return the equivalence classes that have read each topic."""
         classes: dict[Topic, list[EquivalenceClass]] = {}
-        for class_, topics in self.read.items():
+        for class_, topics in self.reads.items():
             for topic in topics:
                 classes.setdefault(topic, []).append(class_)
         return classes
@@ -98,16 +98,16 @@ class EquivalenceClasses:
         old = self._class_by_group
         changes = {key: class_ for key, class_ in new.items() if old.get(key) != class_ or key in moved_keys}
         reads_by_class = {
-            **self.read,
+            **self.reads,
             **{class_: reads.reads_by_class[class_] for class_ in set(new_keys.values())},
         }
         if not changes:
-            return EquivalenceClasses(old, self.groups, reads_by_class) if new_keys else self
+            return EquivalenceClasses(old, self.keys_by_class, reads_by_class) if new_keys else self
         joining_keys: dict[EquivalenceClass, list[GroupKey]] = {old[key]: [] for key in changes if key in old}
         for key, class_ in changes.items():
             if class_ is not None:
                 joining_keys.setdefault(class_, []).append(key)
-        groups = dict(self.groups)
+        groups = dict(self.keys_by_class)
         for class_, new_members in joining_keys.items():
             members = [key for key in groups.get(class_, ()) if key not in changes]
             groups[class_] = sorted((*members, *new_members), key=find_rank) if new_members else members
@@ -140,20 +140,20 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     """Memory of the groups that need not be evaluated."""
 
     snapshot: Snapshot
-    evaluable: frozenset[GroupKey] | None  # groups whose state alone does not decide; None means all groups
+    evaluable_keys: frozenset[GroupKey] | None  # groups whose state alone does not decide; None: all groups
     depends_on_others: bool  # whether the next cycle evaluates all groups
     totals: Totals | None = None
     basis: Basis | None = None  # common basis of all evaluations, if they have one
-    active: frozenset[GroupKey] = frozenset()  # groups that the next cycle evaluates; others are inadmissible
+    active_keys: frozenset[GroupKey] = frozenset()  # groups that the next cycle evaluates
     classes: EquivalenceClasses = _NO_CLASSES
     first_eligible: Mapping[EquivalenceClass, GroupInfo] = {}  # first group that may get a reservation
     next_group: GroupInfo | None = None  # group that gets the next reservation
     starving_by_class: Mapping[object, GroupInfo] = {}  # first group that looks for victims, by class
-    victimless: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
+    victimless_groups: Mapping[tuple[str, int], GroupInfo] = {}  # groups without possible victims
 
     def with_all_active(self, snapshot: Snapshot) -> "Memory":
         """Return the memory in which all groups are active, unless their own state decides."""
-        return Memory(snapshot, self.evaluable, depends_on_others=True)
+        return Memory(snapshot, self.evaluable_keys, depends_on_others=True)
 
 
 class NodeRequests(NamedTuple):
@@ -163,7 +163,7 @@ class NodeRequests(NamedTuple):
     """
 
     large_gangs: Set[GroupKey] = frozenset()  # gangs that are too large for all nodes together
-    requesting: Mapping[str, Set[GroupKey]] = {}  # the groups that request nodes, by such queue
+    requesters: Mapping[str, Set[GroupKey]] = {}  # the groups that request nodes, by such queue
 
 
 class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -172,7 +172,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
     All instances compare equal, because no decision depends on them.
     """
 
-    evaluated: Evaluation
+    evaluation: Evaluation
     old_memory: Memory | None  # memory with which the cycle began, if any group was inadmissible
     groups: Mapping[GroupKey, GroupDecision]  # decisions on all groups
     lines: Mapping[str, Sequence[GroupInfo]]  # groups in line by queue
@@ -182,7 +182,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def snapshot(self) -> Snapshot:
-        return self.evaluated.cycle.snapshot
+        return self.evaluation.cycle.snapshot
 
     def is_current(self, snapshot: Snapshot, previous: Decisions) -> bool:
         """Return whether nothing has changed since the cycle, and no decision changes by time alone."""
@@ -202,7 +202,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         After a cycle with an allocation, the next cycle evaluates one group of each class in any case.
         """
-        evaluation, old_memory, cycle = self.evaluated, self.old_memory, self.evaluated.cycle
+        evaluation, old_memory, cycle = self.evaluation, self.old_memory, self.evaluation.cycle
         decided, snapshot, capacity = cycle.decisions, cycle.snapshot, cycle.budget.planner.capacity
         reservations, starving, groups = evaluation.reservations, evaluation.starving, snapshot.groups
         deleted_keys = [key for key in snapshot.dirty_groups if key not in groups]
@@ -218,8 +218,8 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
         topics_of = {class_: reads.reads_by_class[class_] for class_ in {*class_of.values()}}
         valid = set(topics_of)
         if evaluation.has_no_effect:
-            cover = totals.covers if totals is not None else lambda _: False
-            valid = {class_ for class_, topics in topics_of.items() if cover(topics)}
+            covers = totals.covers if totals is not None else lambda _: False
+            valid = {class_ for class_, topics in topics_of.items() if covers(topics)}
         active_keys |= {key for key, class_ in class_of.items() if class_ not in valid}
         settled = {key: class_ for key, class_ in class_of.items() if class_ in valid and topics_of[class_]}
         is_usage_changed = old_memory is None or old_memory.snapshot.past_usage is not snapshot.past_usage
@@ -230,10 +230,10 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             lambda key: evaluation.strategies.rank(groups[key]),
             groups.keys() if is_usage_changed else snapshot.dirty_groups,
         )
-        if totals is not None and len(totals.pods) > MAX_ROWS + _SHAPES_PER_CLASS * len(classes.read):
+        if totals is not None and len(totals.pods) > MAX_ROWS + _SHAPES_PER_CLASS * len(classes.reads):
             # most of these totals are of outdated shapes
             totals = totals.with_topics(
-                {*chain.from_iterable((*classes.read.values(), *reads.reads_by_class.values()))}
+                {*chain.from_iterable((*classes.reads.values(), *reads.reads_by_class.values()))}
             )
         withheld_by_group = reservations.withheld_by_group
         basis = None
@@ -242,16 +242,16 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
             basis = Basis.from_cycle(cycle, withheld_by_group, totals)
         return Memory(
             snapshot,
-            evaluable=None if cycle.evicts_groups else self._evaluable(deleted_keys),
+            evaluable_keys=None if cycle.evicts_groups else self._evaluable(deleted_keys),
             depends_on_others=evaluation.depends_on_others,
             totals=totals,
             basis=basis,
-            active=frozenset(active_keys),
+            active_keys=frozenset(active_keys),
             classes=classes,
             first_eligible=self._first_eligible(),
             next_group=reservations.next_group,
             starving_by_class=starving.by_kind,
-            victimless=self._without_victims(),
+            victimless_groups=self._without_victims(),
         )
 
     def _evaluable(self, deleted_keys: Iterable[GroupKey]) -> frozenset[GroupKey]:
@@ -259,15 +259,15 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         They include groups that this cycle did not evaluate.
         """
-        decisions, old_memory, groups = self.evaluated.cycle.decisions, self.old_memory, self.snapshot.groups
+        decisions, old_memory, groups = self.evaluation.cycle.decisions, self.old_memory, self.snapshot.groups
         keys = {key for key in decisions if self.groups[key].fault or state_decision(groups[key]) is None}
-        if old_memory is not None and old_memory.evaluable is not None:
-            keys |= old_memory.evaluable.difference(decisions, deleted_keys)
+        if old_memory is not None and old_memory.evaluable_keys is not None:
+            keys |= old_memory.evaluable_keys.difference(decisions, deleted_keys)
         return frozenset(keys)
 
     def _first_eligible(self) -> Mapping[EquivalenceClass, GroupInfo]:
         """Return the first group of each class that may get a reservation, including inadmissible groups."""
-        evaluation, old_memory = self.evaluated, self.old_memory
+        evaluation, old_memory = self.evaluation, self.old_memory
         first_by_class, rank = dict(evaluation.reservations.first_by_class), evaluation.strategies.rank
         for class_, group in old_memory.first_eligible.items() if old_memory is not None else ():
             if group.key not in evaluation.cycle.decisions and group.key in self.snapshot.groups:
@@ -276,12 +276,12 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def _without_victims(self) -> Mapping[tuple[str, int], GroupInfo]:
         """Return starving groups for which no running group may be a victim, by queue and priority."""
-        starving_groups, old_memory = self.evaluated.starving, self.old_memory
+        starving_groups, old_memory = self.evaluation.starving, self.old_memory
         if old_memory is None:
-            return starving_groups.victimless
-        old_groups = (*old_memory.victimless.values(), *old_memory.starving_by_class.values())
+            return starving_groups.victimless_groups
+        old_groups = (*old_memory.victimless_groups.values(), *old_memory.starving_by_class.values())
         groups = [group for group in old_groups if not starving_groups.has_victims(group, ALL_CAUSES)]
-        return {**{(group.queue, group.priority): group for group in groups}, **starving_groups.victimless}
+        return {**{(g.queue, g.priority): g for g in groups}, **starving_groups.victimless_groups}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CarriedFacts)
@@ -292,7 +292,7 @@ class CarriedFacts(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 def _covers_all(base: Totals, classes: EquivalenceClasses) -> bool:
     """Return whether the totals would show every change of the reads of these classes."""
-    return all(base.covers(topics) for topics in classes.read.values())
+    return all(base.covers(topics) for topics in classes.reads.values())
 
 
 def read_facts(previous: Decisions) -> CarriedFacts | None:

@@ -58,7 +58,7 @@ def requests_after(
         return old_requests._replace(large_gangs=too_large), []
 
     def concerns(queue: str) -> bool:
-        return queue in tree.leaf and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
+        return queue in tree.leaves and (changed is None or not changed.isdisjoint(tree.path(queue)[-2:-1]))
 
     evaluated = [groups[key] for key in cycle.decisions if key in groups]
     joiners = [
@@ -67,23 +67,23 @@ def requests_after(
         if new[group.key].verdict is Verdict.RUNNING and _needs_nodes(new[group.key])
     ]
     extras = [group for group in (*joiners, *map(groups.__getitem__, too_large)) if concerns(group.queue)]
-    waiting_lines = _with_running(
+    waiting_lines = _with_other_groups(
         {queue: line for queue, line in lines.items() if line and concerns(queue)}, extras
     )
     requests = _QueueRequests(evaluation, lambda key: new.get(key) or previous.get(key))
-    requests_by_queue = requests.answers(waiting_lines)
-    requesting_keys = {queue: keys for queue, keys in old_requests.requesting.items() if not concerns(queue)}
+    requests_by_queue = requests.all_requesters(waiting_lines)
+    requesting_keys = {queue: keys for queue, keys in old_requests.requesters.items() if not concerns(queue)}
     changes: dict[GroupKey, tuple[Uid, ...] | None] = {}
-    for queue in {*waiting_lines, *filter(concerns, old_requests.requesting)}:
+    for queue in {*waiting_lines, *filter(concerns, old_requests.requesters)}:
         granted_members = requests_by_queue.get(queue)
         if granted_members is None:  # all groups request nodes
             old_line = facts.lines.get(queue, ()) if facts is not None else ()
-            reported = (*old_line, *waiting_lines.get(queue, ())) if queue in old_requests.requesting else ()
+            reported = (*old_line, *waiting_lines.get(queue, ())) if queue in old_requests.requesters else ()
             changes |= dict.fromkeys(group.key for group in reported if group.key in groups)
             continue
         requesting_keys[queue] = granted_members.keys()
-        line = waiting_lines[queue] if queue not in old_requests.requesting else ()
-        old_requesters = (groups[key] for key in old_requests.requesting.get(queue, ()) if key in groups)
+        line = waiting_lines[queue] if queue not in old_requests.requesters else ()
+        old_requesters = (groups[key] for key in old_requests.requesters.get(queue, ()) if key in groups)
         reported_keys = {group.key for group in (*old_requesters, *line, *evaluated) if group.queue == queue}
         changes |= {key: () for key in reported_keys - granted_members.keys() if requests.may_request(key)}
         changes |= granted_members
@@ -112,8 +112,8 @@ def _differs(old: GroupDecision | None, new: GroupDecision) -> bool:
     return (old.verdict, old.reason, _needs_nodes(old)) != (new.verdict, new.reason, _needs_nodes(new))
 
 
-def _with_running(lines: Lines, other_groups: Iterable[GroupInfo]) -> Lines:
-    """Return the lines with groups that have no position.
+def _with_other_groups(lines: Lines, other_groups: Iterable[GroupInfo]) -> Lines:
+    """Return the lines, extended by groups that have no position in them.
 
     Replacements come first, elastic members last.
     """
@@ -139,7 +139,7 @@ def _changed_queues(
     if facts is None:
         return None
     snapshot, shares = evaluation.cycle.snapshot, evaluation.cycle.budget.shares
-    nodes = shares.state.nodes_changed_since(facts.evaluated.cycle.budget.shares.state)
+    nodes = shares.state.nodes_changed_since(facts.evaluation.cycle.budget.shares.state)
     if nodes is None:
         return None
     names = {new.queue for key, new in evaluation.cycle.decisions.items() if _differs(previous.get(key), new)}
@@ -147,7 +147,7 @@ def _changed_queues(
     names |= {name for name in lines.keys() | facts.lines if lines.get(name) is not facts.lines.get(name)}
     names |= {*changed_keys(snapshot.queues, facts.snapshot.queues)}
     names |= {shares.tree.queues[node] for node in nodes if node != TOP}
-    return {node for name in names if name in shares.tree.leaf for node in shares.tree.path(name)[-2:-1]}
+    return {node for name in names if name in shares.tree.leaves for node in shares.tree.path(name)[-2:-1]}
 
 
 class _QueueRequests:
@@ -160,7 +160,7 @@ class _QueueRequests:
         self._queues = evaluation.cycle.snapshot.queues
         self._short_scopes = set[Scope]()  # scopes whose limit is too low for all their groups
 
-    def answers(self, waiting_lines: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
+    def all_requesters(self, waiting_lines: Lines) -> Mapping[str, Mapping[GroupKey, tuple[Uid, ...] | None]]:
         """Return by queue the groups that request nodes, and the members for which they do so.
 
         None means all waiting members. Queues whose groups may all request nodes are left out.

@@ -96,15 +96,15 @@ def _not_accepted_decision(cycle: Cycle, group: GroupInfo, queue: QueueInfo) -> 
     """Return the decision on a group that its queue does not accept, or whose job may no longer start."""
     if not group.history.is_entitled:
         text = f"queue {queue.record.name} is {queue.state}"
-        if queue.record.deleting:
+        if queue.record.is_deleting:
             text += ", because it is being deleted"
         elif queue.queue_to_open != queue.record.name:
             text += f", because queue {queue.queue_to_open} above it is closed"
         return waiting_decision(group, Reason.QUEUE_NOT_OPEN, text)
-    if not group.namespace_allowed:
+    if not group.is_namespace_allowed:
         detail = not_selected(group.queue, group.key.partition("/")[0])
         return waiting_decision(group, Reason.NAMESPACE_NOT_ALLOWED, detail)
-    if not group.use_allowed:
+    if not group.is_use_allowed:
         text = f"queue {group.queue} is restricted, and no record says that the group's author may use it"
         return waiting_decision(group, Reason.QUEUE_NOT_ALLOWED, f"{text} ({keys.MAY_USE})")
     if group.job.is_crowded_out:
@@ -177,7 +177,7 @@ def missing_group_message(group: GroupInfo) -> str:
 
 
 def competing_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
-    """Return the pending groups that compete for capacity, and record decisions on the others.
+    """Return the pending groups that compete for capacity. Record decisions on all other groups.
 
     A group that backs off competes only if no group may pass it.
     """
@@ -185,7 +185,10 @@ def competing_groups(cycle: Cycle, strategies: Strategies, groups: Iterable[Grou
 
 
 def _decision_out_of_line(cycle: Cycle, strategies: Strategies, group: GroupInfo) -> GroupDecision | None:
-    """Return the decision on a group that does not compete for capacity. None means that it does."""
+    """Return the decision on a group that does not compete for capacity.
+
+    None means that the group competes.
+    """
     if excess_text := capability_excess(cycle, group):
         return undo_decision(cycle, group) or excess_decision(group, excess_text)
     absent_text = missing(group).absent_text
@@ -312,7 +315,7 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
         request = amounts_text(shape.requests) or "an empty request"
         return f"no node can hold {request} (suitable nodes: {suitable_count})"
     is_met_by_demand = {
-        f"the label {key}={value} that nodeSelector names": nodes.has(key, value)
+        f"the label {key}={value} that nodeSelector names": nodes.has_value(key, value)
         for key, value in constraints.node_labels
     }
     if constraints.node_terms:
@@ -323,7 +326,7 @@ def _no_node_text(cycle: Cycle, shape: Shape) -> str:
     if (part := shape.suits.part) is not None:
         any_shape = Shape({}, Constraints(tolerations=(Toleration(operator="Exists"),)))
         labels = listed([f"{key}={value}" for key, value in part.labels], _MAX_LISTED)
-        has_labels = part.earlier_parts and all(nodes.has(key, value) for key, value in part.labels)
+        has_labels = part.earlier_parts and all(nodes.has_value(key, value) for key, value in part.labels)
         restriction = " without those of an earlier flavor" if has_labels else ""
         demand = f"the flavor's labels {labels}".rstrip() + restriction
         is_met_by_demand[demand] = bool(nodes.suitable_rows(any_shape.on_part(part)).any())

@@ -246,7 +246,7 @@ class Turn(NamedTuple):
     """Sort key of a queue among its siblings. The queue with the smallest key is next."""
 
     priority: int  # negated, so that higher priorities come first
-    due: float  # share of the queue; all shares up to the deserved share are equal
+    due_share: float  # share of the queue; all shares up to the deserved share are equal
     usage: float  # recent usage
     share: float
     first_created: str  # creation time of its first group
@@ -311,14 +311,14 @@ class TurnOrder(Generic[T]):
         """Return the share up to which a queue precedes a sibling, and the queue's turn at that share."""
         match _fair_share_mode(self._shares, self._queues, turn.node):
             case keys.HISTORICAL:
-                max_share = sibling.due - self._shares.recent_usage(turn.node)
-                return max_share, turn._replace(due=sibling.due, share=max_share)
+                max_share = sibling.due_share - self._shares.recent_usage(turn.node)
+                return max_share, turn._replace(due_share=sibling.due_share, share=max_share)
             case keys.INSTANT:
-                return sibling.due, turn._replace(due=sibling.due, share=sibling.due)
-        max_share = sibling.due
+                return sibling.due_share, turn._replace(due_share=sibling.due_share, share=sibling.due_share)
+        max_share = sibling.due_share
         if max_share <= 1.0 and turn.usage >= sibling.usage:
             max_share = sibling.share
-        return max_share, turn._replace(due=max(max_share, 1.0), share=max_share)
+        return max_share, turn._replace(due_share=max(max_share, 1.0), share=max_share)
 
     def _turn_of(self, node: int) -> Turn:
         """Return the sort key of a queue among its siblings."""
@@ -336,7 +336,7 @@ class TurnOrder(Generic[T]):
 
 
 def _turn_key(shares: QueueShares, queues: Mapping[str, QueueInfo], node: int) -> tuple[int, float, float]:
-    """Return the first fields of a queue's turn: priority, due and usage."""
+    """Return the first fields of a queue's turn: priority, due share and usage."""
     info = queues.get(shares.tree.queues[node])
     priority = -info.record.priority if info is not None and not shares.tree.is_extra_leaf(node) else 0
     share = shares.relative_share(node)

@@ -168,7 +168,7 @@ class UnusedNode(NamedTuple):
 
     since: float
     is_refused: bool  # whether the scheduler has refused the pod since then
-    asked_twice: bool  # whether the scheduler was asked twice in the same start
+    was_asked_twice: bool  # whether the scheduler was asked twice in the same start
     was_refused: bool  # whether it refused the pod before, so that an equal refusal would be invisible
 
 
@@ -210,7 +210,7 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, node: UnusedNode) -> bool:
     begins_at = max(node.since, attention.leading_since)
     if node.is_refused:
         last_left_at, grace = cycle.snapshot.last_freed.for_group(group.key), limits.refusal_grace
-        return (node.asked_twice and last_left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
+        return (node.was_asked_twice and last_left_at < begins_at - grace) or cycle.is_due(begins_at + grace)
     grace = limits.arrival_grace + limits.arrival_grace_per_pod * cycle.in_flight_count
     if asked_at is not None:
         return cycle.is_due(asked_at + grace)

@@ -106,7 +106,7 @@ def _may_continue(cycle: Cycle, group: GroupInfo, need: Missing) -> bool:
     - The group's queue stays within its share, unless each victim has one of `_CAUSES_ABOVE_SHARE`.
     """
     reclaim, refused_uids = cycle.reclaims[group.key], cycle.snapshot.refused_evictions
-    if reclaim.plan.keys() != {pod.uid for pod in need.members} or not group.preempts:
+    if reclaim.plan.keys() != {pod.uid for pod in need.members} or not group.may_preempt:
         return False
     for pod in need.members:
         row = cycle.snapshot.nodes.row_of.get(reclaim.plan[pod.uid])
@@ -216,7 +216,7 @@ class StarvingGroups(NamedTuple):
     """
 
     by_kind: Mapping[object, GroupInfo]  # first group of each kind, and its longest waiting group
-    victimless: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
+    victimless_groups: Mapping[tuple[str, int], GroupInfo]  # groups without possible victims
     has_victims: Callable[[GroupInfo, tuple[EvictionCause, ...]], bool]  # returns whether victims may exist
 
 
@@ -240,10 +240,10 @@ def begin_reclaims(cycle: Cycle, lending: Lending, reservations: Reservations) -
     result = StarvingGroups(first_by_kind, idlers, candidates.may_exist_for)
     shares, queues = cycle.budget.shares, cycle.snapshot.queues
     ranks = {
-        queue: (-queues[queue].record.priority, shares.relative_share(shares.tree.node[queue]), queue)
-        for queue in {group.queue for group in seeking_groups}
+        name: (-queues[name].record.priority, shares.relative_share(shares.tree.node_by_queue[name]), name)
+        for name in {group.queue for group in seeking_groups}
     }
-    searchers = [group for group in seeking_groups if group.preempts and not reservations.is_limited(group)]
+    searchers = [each for each in seeking_groups if each.may_preempt and not reservations.is_limited(each)]
     if searchers and limit > 0:
         searchers.sort(key=lambda group: (ranks[group.queue], group.order))
         checkpoint = cycle.budget.journal.checkpoint()
@@ -283,7 +283,7 @@ def _first_by_kind(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, Gr
     first_by_kind: dict[object, GroupInfo] = {}
     for group in groups:
         limits_key, reason = cycle.budget.running.class_key(group), cycle.decisions[group.key].reason
-        needs = group.queue, group.priority, group.preempts, missing(group).signature, reason, limits_key
+        needs = group.queue, group.priority, group.may_preempt, missing(group).signature, reason, limits_key
         kind = group.key if group.history.reclaim_times else (needs, refused_namespace(cycle, group))
         if kind not in first_by_kind or group.order < first_by_kind[kind].order:
             first_by_kind[kind] = group
@@ -315,8 +315,8 @@ def _longest_waiting(groups: Iterable[GroupInfo]) -> dict[object, GroupInfo]:
     """
     longest_by_need: dict[object, GroupInfo] = {}
     for group in groups:
-        longest_group = longest_by_need.setdefault(equal_need_key(group), group)
-        if group.preempts and (not longest_group.preempts or ready_since(group) < ready_since(longest_group)):
+        longest = longest_by_need.setdefault(equal_need_key(group), group)
+        if group.may_preempt and (not longest.may_preempt or ready_since(group) < ready_since(longest)):
             longest_by_need[equal_need_key(group)] = group
     return longest_by_need
 
@@ -367,17 +367,17 @@ class _Searches:
                 if self._candidates.may_exist_for(group, causes):
                     searching_groups.append(group)
         first_keys = {group.key for group in _first_by_kind(self._cycle, searching_groups).values()}
-        kinds = [group for group in searching_groups if group.key in first_keys]  # the first of each kind
+        firsts = [group for group in searching_groups if group.key in first_keys]  # the first of each kind
         steps = 0
-        if len(kinds) > _MAX_FAILED_SEARCHES:  # each cycle tries the first kinds; the others take turns
-            rotation, steps = turn_order(kinds[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
-            searching_groups = [*kinds[:_TURN_COUNT], *rotation]
+        if len(firsts) > _MAX_FAILED_SEARCHES:  # each cycle tries the first kinds; the others take turns
+            rotation, steps = turn_order(firsts[_TURN_COUNT:], int(self._cycle.snapshot.now) * _TURN_COUNT)
+            searching_groups = [*firsts[:_TURN_COUNT], *rotation]
         for group in searching_groups:
             if open_count <= 0:
                 return
             if len(self._failed_kinds) > _MAX_FAILED_SEARCHES:
                 # Each second, other groups have a turn, until all have had a turn since the last change.
-                now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in kinds]
+                now, times = int(self._cycle.snapshot.now), [self._price.check_times(each) for each in firsts]
                 changed_at = int(max(self._cycle.snapshot.changed_at, *(each.last_at for each in times)))
                 if (now - changed_at) * _TURN_COUNT < steps:
                     self._cycle.request_cycle_at(now + 1.0)
@@ -492,7 +492,7 @@ class _Searches:
             loser = ReclaimKey(losing_queue, group.key.partition("/")[0])
             cycle.recent_reclaims(group.queue)[loser] = _reclaimed_record(cycle, group, loser, min_seconds)
         reclaim = Reclaim(victims, found.plan, now, ends_at, detail, found.homes)
-        cycle.is_due(ends_at)
+        cycle.is_due(ends_at)  # requests a cycle at the end
         cycle.has_begun_reclaim = True
         cycle.record(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(cycle, group, reclaim)

@@ -283,8 +283,8 @@ class Reservations:
             detail = "; ".join(filter(None, (decision.detail, reservation.text)))
             return replace(decision, detail=detail, reservation=reservation)
         is_at_ceiling = decision.reason is Reason.QUEUE_CEILING
-        is_flavor_open = is_at_ceiling and self._cycle.budget.flavors.has_choice(group)
-        if decision.reason in _RESERVING_REASONS and not is_flavor_open and self._has_waited_enough(group):
+        has_other_flavor = is_at_ceiling and self._cycle.budget.flavors.has_choice(group)
+        if decision.reason in _RESERVING_REASONS and not has_other_flavor and self._has_waited_enough(group):
             self._lines[self._class_of(group)].append(group)
         return decision
 
@@ -303,7 +303,7 @@ class Reservations:
         """Return the groups that might get a reservation, with their class."""
         return {(class_, group.key) for class_, line in self._lines.items() for group in line}
 
-    def make(self) -> None:
+    def make_reservations(self) -> None:
         """Make more reservations at the end of a cycle. These reserve nothing before the next cycle.
 
         Candidates are the first groups of the queues, the group with the longest wait first. A group that

@@ -163,15 +163,15 @@ def _lines_of(evaluation: Evaluation) -> dict[str, Sequence[GroupInfo]]:
     The lines also include groups in backoff that this cycle did not evaluate in order.
     """
     cycle, order_key = evaluation.cycle, _order_key_of(evaluation)
-    backing_off: dict[str, list[GroupInfo]] = {}
+    groups_in_backoff: dict[str, list[GroupInfo]] = {}
     for key, decision in cycle.decisions.items():
         if decision.reason is Reason.BACKING_OFF and _is_in_line(decision):
-            backing_off.setdefault(decision.queue, []).append(cycle.snapshot.groups[key])
+            groups_in_backoff.setdefault(decision.queue, []).append(cycle.snapshot.groups[key])
     lines: dict[str, Sequence[GroupInfo]] = {}
-    for queue in evaluation.lines.keys() | backing_off.keys():
+    for queue in evaluation.lines.keys() | groups_in_backoff.keys():
         line = evaluation.lines.get(queue, ())
-        if queue in backing_off or any(map(evaluation.reservations.is_promised, line)):
-            line = sorted({*line, *backing_off.get(queue, ())}, key=order_key)
+        if queue in groups_in_backoff or any(map(evaluation.reservations.is_promised, line)):
+            line = sorted({*line, *groups_in_backoff.get(queue, ())}, key=order_key)
         lines[queue] = [group for group in line if _is_in_line(cycle.decisions[group.key])]
     return lines
 
@@ -339,14 +339,14 @@ class _PreviousQueues(NamedTuple):
     infos: Mapping[str, QueueInfo] = {}
     lines: Mapping[str, Sequence[GroupInfo]] = {}
     reserving_queues: Set[str] = frozenset()  # queues with a reservation, or with reclaimed capacity
-    changed: Iterable[int] = ()  # nodes of the queue tree whose allocation, share or ceiling has changed
+    changed_nodes: Iterable[int] = ()  # nodes of the queue tree whose allocation, share or ceiling changed
 
     @classmethod
     def from_carried(cls, inadmissible: InadmissibleGroups, cycle: Cycle) -> "_PreviousQueues":
         """Return the previous results, with the changed nodes of the queue tree; empty if not comparable."""
         if (facts := inadmissible.facts) is None:
             return cls()
-        shares, previous, snapshot = cycle.budget.shares, facts.evaluated.cycle.budget.shares, cycle.snapshot
+        shares, previous, snapshot = cycle.budget.shares, facts.evaluation.cycle.budget.shares, cycle.snapshot
         changed_at_start = shares.at_start.nodes_changed_since(previous.at_start)
         changed_nodes = shares.state.nodes_changed_since(previous.state)
         is_comparable = (
@@ -371,7 +371,7 @@ class _PreviousQueues(NamedTuple):
         candidates = {*self.reserving_queues, *cycle.reclaimed, *reservations}
         for name in candidates & self.decisions.keys():
             previous = self.decisions[name]
-            is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # reclaims expire after an hour
+            is_any_reclaimed = previous.reclaimed or name in cycle.reclaimed  # reclaims expire
             is_reclaim_changed = is_any_reclaimed and previous.reclaimed != cycle.recent_reclaims(name)
             if is_reclaim_changed or previous.reservation != reservations.get(name):
                 names.add(name)
@@ -412,32 +412,32 @@ def _queue_decisions(
         positions: The groups in line.
     """
     snapshot, shares, old_decisions = cycle.snapshot, cycle.budget.shares, inadmissible.previous.queues
-    queues, tree, earlier = snapshot.queues, shares.tree, _PreviousQueues.from_carried(inadmissible, cycle)
+    queues, tree, old = snapshot.queues, shares.tree, _PreviousQueues.from_carried(inadmissible, cycle)
     columns, requested_sums = _Sums(tree.ancestry), _Sums(tree.ancestry)
-    for (name, column), number in (changed_counts if earlier.decisions else counts).items():
+    for (name, column), number in (changed_counts if old.decisions else counts).items():
         if name in queues:
             columns.add(name, {column: number})
-    for name in changed_keys(queues, earlier.infos):
+    for name in changed_keys(queues, old.infos):
         if name in queues:
             requested_sums.add(name, queues[name].requested)
-            requested_sums.add(name, earlier.infos[name].requested if name in earlier.infos else {}, times=-1)
+            requested_sums.add(name, old.infos[name].requested if name in old.infos else {}, times=-1)
     reservations = {item.queue: item.reservation for item in cycle.decisions.values() if item.reservation}
     lines = positions.lines
-    names = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in earlier.changed)}
-    names |= earlier.changed_queues(cycle, reservations, lines)
+    names = {*columns.by_queue, *requested_sums.by_queue, *(tree.queues[node] for node in old.changed_nodes)}
+    names |= old.changed_queues(cycle, reservations, lines)
     if not names:
         return old_decisions
     flavors = _FlavorShares(snapshot, shares)
     changes: dict[str, QueueDecision] = {}
-    for name in filter(queues.__contains__, names) if earlier.decisions else queues:
-        previous = earlier.decisions.get(name, _EMPTY_DECISION)
+    for name in filter(queues.__contains__, names) if old.decisions else queues:
+        previous = old.decisions.get(name, _EMPTY_DECISION)
         new_counts, requests = dict(previous.counts), dict(previous.requested)
         add(new_counts, columns.by_queue.get(name, {}))
         add_times(requests, requested_sums.by_queue.get(name, {}), times=1)
         reservation, waiting = reservations.get(name), len(lines.get(name, ()))
         decision = _queue_decision(cycle, queues[name], flavors, requests, new_counts, reservation, waiting)
         changes[name] = _reuse(old_decisions.get(name), decision)
-    return with_changes(earlier.decisions, changes)
+    return with_changes(old.decisions, changes)
 
 
 def _queue_decision(
@@ -452,7 +452,7 @@ def _queue_decision(
     """Return the decision on a queue, from its info and the shares of the cycle."""
     record, shares = queue.record, cycle.budget.shares
     name, tree = record.name, shares.tree
-    node = tree.node[name]
+    node = tree.node_by_queue[name]
     return QueueDecision(
         name=name,
         state=queue.state,
@@ -471,7 +471,7 @@ def _queue_decision(
         counts=counts,
         uid=record.uid,
         wish=queue.desired_state,
-        deleting=record.deleting,
+        deleting=record.is_deleting,
         closed_above=queue.closed_above,
         mark=queue.annotation_step,
         fault=queue.fault,

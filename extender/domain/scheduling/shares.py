@@ -87,7 +87,7 @@ class ShareState(NamedTuple):
         All queues below a changed queue are yielded, too, even if their own amounts are the same.
         """
         tree, changed_nodes = self.division.tree, self.nodes_changed_since(previous)
-        for queue in tree.leaf if changed_nodes or changed_nodes is None else ():
+        for queue in tree.leaves if changed_nodes or changed_nodes is None else ():
             if changed_nodes is None or not changed_nodes.isdisjoint(tree.path(queue)):
                 yield queue
 
@@ -184,7 +184,7 @@ class QueueShares:
         """Return the recent usage of a node of the queue tree as a part of the cluster."""
         queue = self.tree.queues[node]
         if not self.tree.has_children(node):
-            return self.at_start.snapshot.past_usage.queues.get(queue, 0.0)
+            return self.at_start.snapshot.past_usage.part_by_queue.get(queue, 0.0)
         return sum(map(self._used_part, self.tree.children([node])[0].tolist()))
 
     def borrowed_amounts(self, node: int) -> Resources:
@@ -196,7 +196,7 @@ class QueueShares:
     @recorded_read
     def is_above_share(self, queue: str, requests: Resources) -> bool:
         """Return whether the queue would hold more than its deserved share with `requests`."""
-        leaf = self.tree.leaf[queue]
+        leaf = self.tree.leaves[queue]
         held_amounts, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         return bool(exceeded_dimensions(self._offered_part(requests), held_amounts, deserved, _NOT_SHARED))
 
@@ -215,7 +215,7 @@ class QueueShares:
         An excess beyond `_MAX_EXCESS_PART` is not allowed. Such a request would withhold capacity from other
         groups until all of it is free, and could not be distinguished from borrowing.
         """
-        leaf = self.tree.leaf[queue]
+        leaf = self.tree.leaves[queue]
         usage, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         excesses = exceeded_dimensions(self._offered_part(requests), usage, deserved, _NOT_SHARED)
         if not excesses or any(usage.get(name, 0) >= deserved.get(name, 0.0) - EPSILON for name in excesses):
@@ -232,7 +232,7 @@ class QueueShares:
         The excess is a part of the share, and must be at most `_MAX_EXCESS_PART`. If neither queue has used
         anything recently, or if one of the queues is below the other, the queue may not keep its excess.
         """
-        leaf, claimant_path = self.tree.leaf[queue], set(self.tree.path(claimant))
+        leaf, claimant_path = self.tree.leaves[queue], set(self.tree.path(claimant))
         held_amounts, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         excess = share(held_amounts, deserved) - 1.0
         nodes, other_path = self.tree.path(queue), self.tree.path(claimant)
@@ -241,8 +241,8 @@ class QueueShares:
             return False
         own_branch, other_branch = nodes[nodes.index(common) - 1], other_path[other_path.index(common) - 1]
         has_used_any = self.recent_usage(own_branch) > 0.0 or self.recent_usage(other_branch) > 0.0
-        is_even = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
-        return excess <= _MAX_EXCESS_PART and has_used_any and is_even
+        is_within_excess = self.recent_usage(own_branch) - self.recent_usage(other_branch) <= excess
+        return excess <= _MAX_EXCESS_PART and has_used_any and is_within_excess
 
     def _usage_ahead_of_siblings(self, queue: str) -> Iterator[float]:
         """Yield for each level by how much the recent usage of any sibling exceeds the usage of the node."""
@@ -255,7 +255,7 @@ class QueueShares:
 
         `requests` is added to the amounts that the queue held when the cycle began.
         """
-        leaf = self.tree.leaf[queue]
+        leaf = self.tree.leaves[queue]
         held, deserved = self.at_start.holdings.held(leaf), self.state.deserved_at(leaf)
         excesses = exceeded_dimensions(self._offered_part(requests), held, deserved, _NOT_SHARED)[:_MAX_NAMES]
         sums = ((name, held.get(name, 0) + requests[name], deserved.get(name, 0)) for name in excesses)
@@ -264,7 +264,7 @@ class QueueShares:
     def headroom_within_share(self, queue: str, requests: Resources) -> int:
         """Return how many more times a queue may hold `requests` within its deserved amounts."""
         compared_requests = {name: amount for name, amount in requests.items() if name not in _NOT_SHARED}
-        return self.headroom_at(self.tree.leaf[queue], compared_requests, 1.0)
+        return self.headroom_at(self.tree.leaves[queue], compared_requests, 1.0)
 
     def _offered_part(self, requests: Resources) -> Resources:
         """Return a request without the resources that no node offers.
@@ -320,19 +320,19 @@ class QueueShares:
         return int(max_times)
 
     def headroom(self, queue: str, requests: Resources) -> Iterator[tuple[int, Resources, Resources]]:
-        """Yield the headroom below each ceiling of a queue, except root.
+        """Yield the headroom below the ceilings of a queue and the queues above it, except root.
 
         Yields:
             The node of the ceiling, the part of `requests` that counts there, and the free amounts.
         """
-        requests_here = self._offered_part(requests)
+        node_requests = self._offered_part(requests)
         for node in self.tree.path(queue):
             held_amounts = self._counted_amounts(node)
-            limits = {name: self._limit(node, name) for name in requests_here} if node != TOP else {}
+            limits = {name: self._limit(node, name) for name in node_requests} if node != TOP else {}
             free_amounts = {name: int(n - held_amounts.get(name, 0)) for name, n in limits.items() if n < inf}
             if free_amounts:
-                yield node, {name: requests_here[name] for name in free_amounts}, free_amounts
-            requests_here = self._holdings.beyond_reservation(node, requests_here)
+                yield node, {name: node_requests[name] for name in free_amounts}, free_amounts
+            node_requests = self._holdings.beyond_reservation(node, node_requests)
 
     @recorded_read
     def never_fits(self, queue: str, requests: Resources) -> bool:
@@ -341,7 +341,7 @@ class QueueShares:
         Amounts that are reserved for guarantees beyond the cluster count as available, since more nodes or
         lower guarantees may free them.
         """
-        leaf = self.tree.leaf[queue]
+        leaf = self.tree.leaves[queue]
         potential = dict(zip(self._division.names, self._division.potential[leaf].tolist(), strict=True))
         for name in self._oversold_resources:
             limits = (self._division.own_limits(node).get(name, inf) for node in self.tree.path(queue))
@@ -377,13 +377,13 @@ class QueueShares:
         If `part` fits, return the messages for all of `requests` instead, provided that unused amounts are
         reserved below the node. Other groups may start earlier, and then hold these reserved amounts.
         """
-        limit = {name: self._limit(node, name) for name in requests}
-        if excesses := exceeded_dimensions(part, self._counted_amounts(node), limit):
+        limits = {name: self._limit(node, name) for name in requests}
+        if excesses := exceeded_dimensions(part, self._counted_amounts(node), limits):
             reserve = self._unused_reserve
             return [self._excess_message(node, name, part[name], reserve(node, name)) for name in excesses]
         if not self._has_unused_reserve(node):
             return []
-        excesses = exceeded_dimensions(requests, self._holdings.held(node), limit)
+        excesses = exceeded_dimensions(requests, self._holdings.held(node), limits)
         return [self._excess_message(node, name, requests[name]) for name in excesses]
 
     def _has_unused_reserve(self, node: int) -> bool:
@@ -445,9 +445,9 @@ class QueueShares:
 
         The result is infinite if these groups hold a resource of which the queue deserves nothing.
         """
-        if queue not in self.tree.leaf:
+        if queue not in self.tree.leaves:
             return 0.0
-        leaf = self.tree.leaf[queue]
+        leaf = self.tree.leaves[queue]
         usage, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         parts = ((n, deserved.get(name, 0.0)) for name, n in usage.items() if n and name not in _NOT_SHARED)
         return max((n / share if share >= EPSILON else inf for n, share in parts), default=0.0)
@@ -457,7 +457,7 @@ class QueueShares:
 
         The number of pods does not count.
         """
-        if (leaf := self.tree.leaf.get(queue)) is None:
+        if (leaf := self.tree.leaves.get(queue)) is None:
             return False
         held_amounts, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         return bool(exceeded_dimensions(held_amounts, {}, deserved, _NOT_SHARED))
@@ -467,7 +467,7 @@ class QueueShares:
 
         Resources that it does not hold do not count.
         """
-        leaf = self.tree.leaf[queue]
+        leaf = self.tree.leaves[queue]
         usage, deserved = self._holdings.held(leaf), self.state.deserved_at(leaf)
         remaining = ((name, n - amounts.get(name, 0)) for name, n in usage.items() if name not in _NOT_SHARED)
         return all(n < deserved.get(name, 0.0) - EPSILON for name, n in remaining if n)
@@ -478,7 +478,7 @@ class QueueShares:
         Queues that are also above `other_queue` are left out: if the queue loses amounts to `other_queue`,
         their own amounts stay the same.
         """
-        common_nodes = set(self.tree.path(other_queue)) if other_queue in self.tree.leaf else {TOP}
+        common_nodes = set(self.tree.path(other_queue)) if other_queue in self.tree.leaves else {TOP}
         for node in self.tree.path(queue):
             if node in common_nodes:
                 return

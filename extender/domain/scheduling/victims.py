@@ -254,7 +254,7 @@ class Candidates:
         The shares are those at the first call in a cycle.
         """
         shares, queues = self._cycle.budget.shares, self._cycle.snapshot.queues
-        names = (name for name in self._running_groups if name in queues and queues[name].record.reclaimable)
+        names = (key for key in self._running_groups if key in queues and queues[key].record.is_reclaimable)
         return frozenset(filter(shares.exceeds_share, names))
 
     def evictable_units(self, group: GroupInfo, causes: Iterable[EvictionCause]) -> list[EvictionUnit]:
@@ -309,7 +309,7 @@ class Candidates:
         check.
         """
         exceeds_share = self._cycle.budget.shares.exceeds_share(queue)
-        may_give = exceeds_share and self._cycle.snapshot.queues[queue].record.reclaimable
+        may_give = exceeds_share and self._cycle.snapshot.queues[queue].record.is_reclaimable
         needs_whole_group = may_give and self._has_no_spare_group(queue)
         if needs_whole_group and self._cycle.budget.shares.may_keep_excess(queue, group.queue):
             period = self._cycle.snapshot.now // _CHECK_PERIOD_SECONDS + 1  # equal in all cycles of a period

@@ -105,7 +105,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupSpec(msgspec.Struct, frozen=True, gc=False):
-    """Spec of a group: that of its PodGroup, or an assumed spec if the group has no PodGroup."""
+    """Spec of a group, from its PodGroup. Without a PodGroup, the values are assumed."""
 
     fault: str  # fault of the specification, for users; empty if valid
     run_time: float | None  # run time in seconds that its owner declared; None: not declared
@@ -156,10 +156,10 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     exists: bool  # whether the group has a PodGroup or needs none
     queue: str  # name of its queue, which may not exist
     local_queue: LocalQueueRecord | None  # its LocalQueue, which may not exist; None: no LocalQueue
-    namespace_allowed: bool  # whether its queue accepts groups of its namespace
-    use_allowed: bool  # whether its author may use its queue, which matters for restricted queues
+    is_namespace_allowed: bool  # whether its queue accepts groups of its namespace
+    is_use_allowed: bool  # whether its author may use its queue, which matters for restricted queues
     priority: int  # groups of higher priority come first in a queue
-    preempts: bool  # whether the group may preempt others
+    may_preempt: bool  # whether the group may preempt others
     created_at: str  # RFC 3339 time at which its PodGroup or first pod was created
     min_member: int  # number of members that must start together
     min_task_member: Mapping[str, int]  # number of needed members by role
@@ -210,7 +210,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
     def is_refused_entry(self) -> bool:
         """Return whether the group's LocalQueue, its namespace or its author's rights prevent a start."""
         is_shut = self.local_queue is not None and self.local_queue.is_closed
-        return is_shut or not (self.namespace_allowed and self.use_allowed)
+        return is_shut or not (self.is_namespace_allowed and self.is_use_allowed)
 
     @property
     def missing_request(self) -> Resources:

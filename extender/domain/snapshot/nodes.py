@@ -50,7 +50,7 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     labels: Labels
-    taints: tuple[Taint, ...]  # with the taint of a cordoned node
+    taints: tuple[Taint, ...]  # including the taint of a cordoned node
     allocatable: Resources  # amounts are rounded down
 
 
@@ -116,7 +116,7 @@ class NodeIndex:
             mask &= reduce(np.logical_or, map(self.rows_of_term, terms), np.zeros_like(mask))
         return mask
 
-    def has(self, key: str, value: str) -> bool:
+    def has_value(self, key: str, value: str) -> bool:
         """Return whether any node has the label."""
         return value in self._by_label.get(key, ())
 
@@ -148,15 +148,15 @@ class NodeIndex:
         If the part has no labels, the mask includes the rows of deleted nodes.
         """
 
-        def with_labels(pairs: Iterable[tuple[str, str]]) -> Mask:
+        def match_labels(pairs: Iterable[tuple[str, str]]) -> Mask:
             mask = np.ones(self._size, np.bool_)
             for key, value in pairs:
                 mask &= self._rows_with_label(key, [value])
             return mask
 
-        mask = with_labels(part.labels)
+        mask = match_labels(part.labels)
         for pairs in part.earlier_parts:
-            mask = mask & ~with_labels(pairs)
+            mask = mask & ~match_labels(pairs)
         return mask
 
     def rows_of_term(self, term: NodeSelectorTerm) -> Mask:
@@ -355,10 +355,10 @@ class NodeTable:
         labels = [Requirement(key, "In", [value]) for key, value in (selector.match_labels or {}).items()]
         return self._index.rows_of_term(NodeSelectorTerm([*labels, *(selector.match_expressions or ())]))
 
-    def has(self, key: str, value: str) -> bool:
+    def has_value(self, key: str, value: str) -> bool:
         """Return whether any node has the label."""
         self._index = self._index or NodeIndex(self.nodes)
-        return self._index.has(key, value)
+        return self._index.has_value(key, value)
 
     def has_label(self, key: str) -> bool:
         """Return whether any node has a label with this key."""

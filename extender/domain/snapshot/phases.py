@@ -113,7 +113,7 @@ def outcome_of(group: GroupInfo) -> Outcome | None:
     return Outcome.FAILED if group.failed else None
 
 
-def ended(group: GroupInfo) -> Outcome | None:
+def final_outcome(group: GroupInfo) -> Outcome | None:
     """Return how the group ended; None if it has not ended, or if any member still waits to start."""
     return None if group.waiting_pods or group.held_back_count else outcome_of(group)
 
@@ -196,7 +196,7 @@ def has_run(group: GroupInfo) -> bool:
 @computed_once
 def state_of(group: GroupInfo) -> State:
     """Return the state of a group, by which the cycle decides on the group."""
-    if ended(group) is not None:
+    if final_outcome(group) is not None:
         return State.ENDED
     if is_ending(group):
         return State.ENDING

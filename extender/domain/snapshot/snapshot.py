@@ -66,21 +66,21 @@ OTHERS_KEY = GroupKey("")  # stands for other schedulers' pods, nodes and queues
 class Freed(msgspec.Struct, frozen=True):
     """Last times at which capacity, a share or places in the window became free, on the ledger's clock.
 
-    In a queue of strict priority, a group that backs off is tried again once another group frees something.
-    Capacity that the group frees by its own failure does not count.
+    In a queue of strict priority, a group that backs off is tried again once another group frees any of
+    these. Capacity that the group frees by its own failure does not count.
     """
 
-    at: float = -inf  # when something last became free
-    by: GroupKey = OTHERS_KEY  # group that freed it
-    by_others_at: float = -inf  # when any other group last freed something
+    at: float = -inf  # when any of these last became free
+    group: GroupKey = OTHERS_KEY  # group that freed it
+    by_others_at: float = -inf  # when any other group last freed any of these
 
     def recorded(self, now: float, by: GroupKey) -> "Freed":
-        """Return the times after group `by` freed something."""
-        return Freed(now, by, self.by_others_at if by == self.by else self.at)
+        """Return the times after group `by` freed capacity, a share or places."""
+        return Freed(now, by, self.by_others_at if by == self.group else self.at)
 
     def for_group(self, group: GroupKey) -> float:
-        """Return when a group other than `group` last freed something."""
-        return self.by_others_at if group == self.by else self.at
+        """Return when a group other than `group` last freed any of these."""
+        return self.by_others_at if group == self.group else self.at
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -288,7 +288,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     refused_evictions: Mapping[Uid, float] = {}  # pods whose eviction was refused: until when to spare them
     disruption_budgets: BudgetsByNamespace = {}  # the same object until a budget changes
     attention: Attention = Attention()  # whether decisions take effect
-    last_freed: Freed = Freed()  # when something last became free
+    last_freed: Freed = Freed()  # when capacity, shares or places last became free
     changed_at: float = 0.0  # when the version last grew
     instants: Mapping[str, float] = {}  # ledger times by timestamp; steps of the wall clock do not shift them
 

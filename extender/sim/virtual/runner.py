@@ -127,7 +127,7 @@ def _run(virtual_workload: VirtualWorkload, limits: Limits, title: str) -> Resul
     measurements.close(end)
     nodes = len(virtual_workload.allocatable)
     unmanaged_objects, refused = virtual_workload.unmanaged_objects, simulation.refused_pods
-    simulation_report = report(measurements, nodes, simulation.cycles, end, unmanaged_objects, refused)
+    simulation_report = report(measurements, nodes, simulation.cycle_count, end, unmanaged_objects, refused)
     return Result(simulation_report, measurements, end, virtual_workload.notes)
 
 

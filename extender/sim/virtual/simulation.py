@@ -327,7 +327,7 @@ class Simulation(VirtualCluster):
             self.refused_pods.append(RefusedPod(member, reason, again))
             return False
         self._charge(new_pod, 1)
-        self.ledger.pods.set(replace(new_pod, metadata=self._with_timestamp(new_pod.metadata)))
+        self.ledger.pods.set_pod(replace(new_pod, metadata=self._with_timestamp(new_pod.metadata)))
         pod = self._record_of(Uid(new_pod.metadata.uid))
         self._members[pod.uid] = member
         if not again:

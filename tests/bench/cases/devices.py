@@ -123,7 +123,7 @@ def _seconds_to_start(nodes: Iterable[bytes], pods: Iterable[bytes], slices: Ite
     for device_slice in map(msgspec.json.Decoder(ResourceSlice).decode, slices):
         inventory.set_slice(device_slice)
     for pod in map(msgspec.json.Decoder(Pod).decode, pods):
-        world.ledger.pods.set(pod)
+        world.ledger.pods.set_pod(pod)
     decide(world.ledger.snapshot())
     return time.perf_counter() - started_at
 

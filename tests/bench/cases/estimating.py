@@ -106,7 +106,7 @@ class Review(Observer):
         started_at, expected_starts = time.process_time(), completed_forecasts(decisions)
         self._costs.append(time.process_time() - started_at)
         for key in self._groups_without_estimate:
-            self._first_estimates[key] = self._calibration.corrected(key, expected_starts[key])
+            self._first_estimates[key] = self._calibration.correct_forecast(key, expected_starts[key])
         self._groups_without_estimate.clear()
         self._new_waits = 0
         if len(self._costs) % _FORECASTS_PER_LINE == 0 and self._compared_starts:

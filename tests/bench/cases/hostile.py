@@ -105,7 +105,7 @@ def large_affinities(pods: int) -> Row:
     tracemalloc.start()
     bytes_before = _traced_bytes()
     for text in texts:
-        world.ledger.pods.set(msgspec.json.decode(text, type=Pod))
+        world.ledger.pods.set_pod(msgspec.json.decode(text, type=Pod))
     used_bytes = _traced_bytes() - bytes_before
     world.settle()
     for number in range(pods):
@@ -134,7 +134,7 @@ def long_names(pods: int) -> Row:
     show(f"hostile: {pods} pods, {title}")
     world = World(builders.node("n0"))
     for number in range(pods):
-        world.ledger.pods.set(builders.pod(f"p{number}", f"{number}-{'x' * _NAME_LENGTH}"))
+        world.ledger.pods.set_pod(builders.pod(f"p{number}", f"{number}-{'x' * _NAME_LENGTH}"))
     decisions = world.settle().decisions.groups.values()
     message_bytes = sum(len(decision.key) + len(decision.detail) for decision in decisions)
     return {"what": title, "pods": pods, "said MB": message_bytes / 1e6}

@@ -164,7 +164,7 @@ class KueueWorld:
         deserved_amounts = budget.shares.state.division.nominal
         names = budget.shares.state.division.names
         for queue in {self._queue_of(victim) for victim in victims} - {""}:
-            node = budget.shares.tree.node[queue]
+            node = budget.shares.tree.node_by_queue[queue]
             deserved = budget.shares.state.deserved_at(node)
             nominal = dict(zip(names, deserved_amounts[node].tolist(), strict=True))
             if any(n > nominal[name] + EPSILON for name, n in deserved.items() if resource_of(name) != name):

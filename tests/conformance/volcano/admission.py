@@ -147,7 +147,7 @@ def _add_queue(ledger: Ledger, data: Mapping[str, Any]) -> None:
     ledger.intake.set_queue(msgspec.convert(queue_object(data), Queue))
     for number in range(int((data.get("allocated") or {}).get("pods", 0))):
         name = f"{data['name']}-{number}"
-        ledger.pods.set(pod(name, queue=data["name"], on=UNLISTED_NODE, scheduler="volcano"))
+        ledger.pods.set_pod(pod(name, queue=data["name"], on=UNLISTED_NODE, scheduler="volcano"))
 
 
 def _annotate(ledger: Ledger, namespace: str, name: str, value: str) -> None:

@@ -60,7 +60,7 @@ def check_build(case: Case) -> Iterator[str]:
     for pod in pods:
         if queue_name := queue_named_by(pod.metadata):
             ledger.intake.set_queue(queue(queue_name))
-        ledger.pods.set(pod)
+        ledger.pods.set_pod(pod)
         grouper.see_pod(pod)
     grouper.on_decisions(ledger.decisions)
     yield from _differences(case.expect, api.groups)
