@@ -390,11 +390,11 @@ def _start_of(
         after, at = round(started_at - future.began_at), future.snapshot.timestamp(started_at)
         if not after:
             return start
-        method, victim_names = str(future.start_method(key)), _evicted_names(live, future.victims.get(key, ()))
-        return replace(start, start=LATER, after=after, at=at, method=method, paid_by=victim_names)
+        method, names = str(future.start_method(key)), _evicted_names(live, future.victims.get(key, ()))
+        return replace(start, start=LATER, after=after, at=at, method=method, paid_by=names)
     decisions, endless = future.decisions, future.endless_groups
     # Without a complete simulation, search no remedy, because the group might start later anyway.
-    answer = explain_group(decisions, key, <<<<||||work=====limit=>>>>0) if advance.reached_limit else explain_group(decisions, key)
+    answer = explain_group(decisions, key, 0) if advance.reached_limit else explain_group(decisions, key)
     if answer is None:
         return replace(start, start=UNKNOWN)
     may_start = answer.reason in REASONS_ENDED_BY_OTHERS and (advance.reached_limit or bool(endless))

@@ -69,7 +69,9 @@ def run(workload: VirtualWorkload, limits: Limits | None = None) -> Result:
     end = simulation.run()
     measurements.close(end)
     return Result(
-        report(measurements, len(workload.nodes), simulation.cycle_count, end, refused=simulation.refused_pods),
+        report(
+            measurements, len(workload.nodes), simulation.cycle_count, end, refused=simulation.refused_pods
+        ),
         measurements,
         end,
     )

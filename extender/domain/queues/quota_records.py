@@ -243,7 +243,7 @@ def queue_patch(target: QuotaQueue, queue: Queue) -> Json:
     """Return the changes to a queue as a merge patch; empty if nothing has to change."""
     spec, current = queue.spec, queue.metadata.annotations or {}
     own_keys = (keys.QUOTA_SOURCE, keys.QUOTA_NAMESPACES, keys.QUOTA_ENDED)
-    <<<<desired||||wanted_notes====annotations>>>> = dict.fromkeys(own_keys) | annotations_of(target)
+    annotations = dict.fromkeys(own_keys) | annotations_of(target)
     guarantee = _amounts_patch(spec.guarantee.resource if spec.guarantee else None, target.guarantee)
     amounts: Json = {
         "capability": _amounts_patch(spec.capability, target.capability),
@@ -257,7 +257,7 @@ def queue_patch(target: QuotaQueue, queue: Queue) -> Json:
         patch["limits"] = {"groups": target.max_groups}
     if is_obsolete(queue):
         patch["state"] = "Open"
-    new_annotations = {name: value for name, value in <<<<desired||||wanted_notes====annotations>>>>.items() if current.get(name) != value}
+    new_annotations = {name: value for name, value in annotations.items() if current.get(name) != value}
     metadata = {"metadata": {"annotations": new_annotations}} if new_annotations else {}
     return metadata | ({"spec": patch} if patch else {})
 
