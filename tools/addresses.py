@@ -14,7 +14,7 @@ URL = r"https?://([\w.-]+)(?::\d+)?(?:/[\w.~%+-]+)*/?", "http[s]://HOST[:PORT][/
 
 
 class Unusable(Exception):
-    """Error: an argument or the environment is wrong, so no file can be made. The message is for users."""
+    """Error: an argument or the environment is wrong, so no file is written. The message is for users."""
 
 
 class Addresses(NamedTuple):

@@ -221,7 +221,7 @@ def duration_between(start: str, end: str) -> str:
 
 
 def precise_duration(seconds: float) -> str:
-    """Return seconds with about three digits, `2.5s`, `7m30s` or `3d04h`, for comparisons by readers."""
+    """Return seconds with about three digits, `2.5s`, `7m30s` or `3d04h`, which readers can compare."""
     whole_seconds = round(seconds)
     if whole_seconds < 60:
         return f"{seconds:.3g}s" if seconds < 10 else f"{whole_seconds}s"

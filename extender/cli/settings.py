@@ -81,7 +81,7 @@ def resolve(*sources: Source) -> Configuration:
     faults: list[str] = []
     for setting in SETTINGS:
         given = settings.get(setting.field)
-        if given and given.value != setting.file_form(setting.default):  # an empty default is valid
+        if given and given.value != setting.file_form(setting.default):  # defaults need no check
             try:
                 values[setting.field] = _read(setting, given.value)
             except ValueError:

@@ -217,7 +217,7 @@ class PacedController(Controller[K]):
         super()._reconcile(key)
 
     def _reconcile_due(self, last_lane: int | None = None) -> None:
-        """Reconcile the keys of lane 0, and then keys of the lanes for numbers."""
+        """Reconcile the keys of lane 0, and then keys of which only numbers have changed."""
         super()._reconcile_due(0)
         self._is_turn_of_numbers = True
         try:

@@ -39,7 +39,10 @@ class SchedulingGatesController(Controller[GroupKey]):
             self._last_actions.clear()
 
     def reconcile(self, key: GroupKey) -> None:
-        """Remove the gate of every planned pod once, or make the scheduler try a pod without a gate again."""
+        """Remove the gate of each planned pod once. If a pod has no gate, make the scheduler try it again.
+
+        With the scheduler proxy, the nomination of the planned node does that.
+        """
         claims = self._ledger.claims_to_release([key])
         with self._lock:
             old_actions = self._last_actions.pop(key, {})
@@ -47,13 +50,13 @@ class SchedulingGatesController(Controller[GroupKey]):
                 uids = (claim.pod.uid for claim in claims)
                 self._last_actions[key] = {uid: old_actions[uid] for uid in uids if uid in old_actions}
         for claim in claims:
-            pod, node, is_shown = claim.pod, claim.node, self._ledger.shown_pods.is_on
+            pod, node, has_proxy = claim.pod, claim.node, self._ledger.shown_pods.is_on
             if pod.is_gated:
                 self._write_once(pod, ("open", ""), partial(self._remove_gate, pod, node))
-            elif is_shown and lacks_nomination(pod, node):
+            elif has_proxy and lacks_nomination(pod, node):
                 nominate = partial(self._cluster.nominate, pod.namespace, pod.name, pod.uid, node)
                 self._write_once(pod, ("nominate", node), nominate)
-            elif pod.unschedulable and not is_shown:
+            elif pod.unschedulable and not has_proxy:
                 token = f"{node}-{claim.stage_since:.3f}"
                 request_retry = partial(self._cluster.trigger_retry, pod.namespace, pod.name, pod.uid, token)
                 self._write_once(pod, ("nudge", node), request_retry)

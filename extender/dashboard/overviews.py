@@ -211,7 +211,7 @@ class DecidedOverviews:
         )
 
 
-class DecidedSource:
+class DecisionSource:
     """Source that shows the newest decisions.
 
     Args:

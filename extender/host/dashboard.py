@@ -1,4 +1,4 @@
-"""Assembly of the dashboard in the cluster, which shows Muster's state to users that the API server knows.
+"""Dashboard in the cluster. It shows Muster's state to users that the API server knows.
 
 The dashboard never makes Muster unready. Without a certificate, the dashboard cannot be used, and
 /readyz?verbose says so.
@@ -18,7 +18,7 @@ from extender.controllers.events import StartChanges
 from extender.controllers.queue_status import local_queue_report
 from extender.dashboard.app import create_dashboard_app, limit_costs
 from extender.dashboard.history_page import History
-from extender.dashboard.overviews import DecidedSource
+from extender.dashboard.overviews import DecisionSource
 from extender.dashboard.rendering import OpenPages
 from extender.dashboard.source import STEP, ClusterName
 from extender.dashboard.token_login import TokenLogin
@@ -38,18 +38,18 @@ _LIMITS = ConnectionLimits(1024, max_body=32 * 1024, max_unread=16 * 1024 * 1024
 _MAX_CHANGES = 200  # maximum of changed decisions on a page
 
 
-def decided_source(
+def decision_source(
     ledger: Ledger,
     latest_changes: Callable[[int], Sequence[LoggedDecision]],
     estimates: Estimates,
     start_changes: StartChanges,
     leads: Callable[[], bool],
-) -> DecidedSource:
+) -> DecisionSource:
     """Return the source of the dashboard's data.
 
-    `latest_changes` returns the latest changes up to a number, newest first.
+    `latest_changes` returns at most the given number of changed decisions, newest first.
     """
-    return DecidedSource(
+    return DecisionSource(
         lambda: ledger.decisions,
         lambda: [*map(_summary, latest_changes(_MAX_CHANGES))],
         estimate_of=estimates.get,
@@ -61,7 +61,7 @@ def decided_source(
 
 
 def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
-    """Yield summaries of the LocalQueues, with the numbers of their statuses."""
+    """Yield summaries of the LocalQueues, with the counts of groups in their statuses."""
     for key in sorted(ledger.queues.local_queue_keys()):
         record, report = ledger.queues.local_queue(key), local_queue_report(ledger, key)
         if record is not None and report is not None:
@@ -94,7 +94,7 @@ class Dashboard:
         configuration: Configuration,
         connection: Connection,
         listener: socket.socket,
-        source: DecidedSource,
+        source: DecisionSource,
         history: History,
         trials: WhatIfTrials,
     ) -> None:

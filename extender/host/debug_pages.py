@@ -17,7 +17,7 @@ from extender.controllers.estimates import Estimates
 from extender.controllers.history import History
 from extender.controllers.queue_status import local_queue_report, reclaims
 from extender.controllers.quota_queues import QuotaQueuesController
-from extender.dashboard.overviews import DecidedSource
+from extender.dashboard.overviews import DecisionSource
 from extender.dashboard.what_if_page import WhatIfTrials
 from extender.domain.explain.dump import dump
 from extender.domain.explain.explain import WhyGroup, explain_group
@@ -46,14 +46,14 @@ class Views(NamedTuple):
     configuration: Configuration
     estimates: Estimates
     quota_queues: QuotaQueuesController
-    decided_source: DecidedSource
+    decision_source: DecisionSource
     history_records: History
     trials: WhatIfTrials
 
     def table(self) -> dict[str, View]:
         """Return the views by the names of their endpoints."""
         return {
-            "overview": self.decided_source.overview,
+            "overview": self.decision_source.overview,
             "queues": self.queues,
             "localqueues": self.local_queues,
             "flavors": self.flavors,
@@ -87,7 +87,7 @@ class Views(NamedTuple):
         return rows
 
     def topologies(self) -> list[dict[str, Any]]:
-        overview = self.decided_source.overview()
+        overview = self.decision_source.overview()
         return [
             {"levels": levels, "domains": msgspec.to_builtins(domain_summaries(levels, overview.nodes))}
             for levels in overview.topologies

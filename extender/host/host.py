@@ -29,7 +29,7 @@ from extender.domain.snapshot.jobs import JobRules
 from extender.domain.snapshot.snapshot import Limits
 from extender.host.certificate_files import MutualTls
 from extender.host.controllers import STATUS_WRITER_COUNT, VOLCANO_WRITER_COUNT, Controllers
-from extender.host.dashboard import Dashboard, decided_source, what_if_source
+from extender.host.dashboard import Dashboard, decision_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.host.feed import Feed
 from extender.host.upkeep import FreedMemory, Gauges, collect_less_often, freeze_objects_after, share_heaps
@@ -132,7 +132,7 @@ class Host:
         self.tls = MutualTls(configuration.tls_folder)
         self.pulse = Pulse()
         self._freed_memory = FreedMemory()
-        self._decided = decided_source(
+        self._decided = decision_source(
             self.ledger,
             self._controllers.decision_log.latest,
             self._controllers.estimates,
@@ -252,7 +252,7 @@ class Host:
             configuration=self._configuration,
             estimates=self._controllers.estimates,
             quota_queues=self._controllers.quota_queues,
-            decided_source=self._decided,
+            decision_source=self._decided,
             history_records=self._history,
             trials=self._trials,
         )

@@ -381,10 +381,10 @@ class PodRequests:
             return await pass_on(self._upstream, request, target, body)
         first_target = target if target.is_watch else self._lists.first_page_target(target)
         async with self._upstream.open(first_target, request.headers) as answer:
-            encoding = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
-            codec = next((codec for codec in _CODECS if codec.content_type == encoding), None)
+            media_type = answer.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+            codec = next((codec for codec in _CODECS if codec.content_type == media_type), None)
             if codec is None or answer.status != 200 or hdrs.CONTENT_ENCODING in answer.headers:
-                return await hand_over(self._upstream, answer, request, target)  # an unknown encoding
+                return await hand_over(self._upstream, answer, request, target)  # pass it on unchanged
             selectors = (target.parameter("fieldSelector"), target.parameter("labelSelector"))
             key = (request.headers.get(hdrs.USER_AGENT), codec.content_type, target.path, *selectors)
             client = self._clients.setdefault(key, PodClient(self._schedulers))

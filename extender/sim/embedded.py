@@ -148,19 +148,19 @@ _REASON_TIMEOUT = 15.0  # seconds without a change, after which no reason will a
 class Session:
     """Run of the embedded cluster.
 
-    The run ends when the cluster has settled. With `stays`, the run ends only when it is interrupted.
+    The run ends when the cluster has settled. With `stays_open`, the run ends only when it is interrupted.
     """
 
-    def __init__(self, cluster: Embedded, view: View, stays: bool) -> None:
+    def __init__(self, cluster: Embedded, view: View, stays_open: bool) -> None:
         self._cluster = cluster
         self._view = view
-        self._stays = stays
+        self._stays_open = stays_open
         self._pause = threading.Event()
         self.log = TransitionLog()
         self.state: ClusterState | None = None
         self.unmanaged_objects: list[UnmanagedObject] = []
         self._creation = Creation(cluster.service)
-        self._arrivals: list[tuple[float, Manifest]] = []  # objects to create later, each with its second
+        self._arrivals: list[tuple[float, Manifest]] = []  # creation time in seconds, and object
 
     def create(self, manifests: Sequence[Manifest]) -> None:
         """Create objects, and record the objects that Muster is not asked to start.
@@ -219,7 +219,7 @@ class Session:
             state = self.state = observe(objects, self._cluster.muster.debug_page)
             transitions = self.log.observe(state, second)
             self._view.show(Picture(state, self.log, second, has_settled), transitions)
-            if has_settled and not self._stays:
+            if has_settled and not self._stays_open:
                 return self.state
             self._pause.wait(_PERIOD)
 

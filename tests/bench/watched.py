@@ -19,7 +19,7 @@ import msgspec
 
 from extender.api.setting_kinds import Address
 from extender.dashboard.app import create_dashboard_app, limit_costs
-from extender.dashboard.overviews import DecidedSource
+from extender.dashboard.overviews import DecisionSource
 from extender.dashboard.rendering import OpenPages
 from extender.dashboard.token_login import TokenLogin
 from extender.domain.model.reasons import Verdict
@@ -62,7 +62,7 @@ class MusterWithDashboard:
         self._lock = threading.Lock()
         self._reading = Reading(0.0, [], [])
         self._changes = changes
-        source = DecidedSource(lambda: self._decisions, list)
+        source = DecisionSource(lambda: self._decisions, list)
         with TemporaryDirectory() as folder:
             connection = Connection.load(
                 str(write_kubeconfig(Path(folder), f"http://127.0.0.1:{api_port}")),

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from extender.api.setting_kinds import Address
 from extender.dashboard.app import Identify, create_dashboard_app
-from extender.dashboard.overviews import DecidedSource
+from extender.dashboard.overviews import DecisionSource
 from extender.dashboard.source import UNNAMED, ClusterName
 from extender.dashboard.what_if_page import WhatIfTrials
 from extender.web.side_ports import SideServer, pages
@@ -76,7 +76,7 @@ def opened(chromium: Browser) -> Iterator[Open]:
 
 @contextmanager
 def served(
-    source: SampleSource | DecidedSource,
+    source: SampleSource | DecisionSource,
     viewer: SomeViewer | None = None,
     identify: Identify | None = None,
     login: Blueprint | None = None,

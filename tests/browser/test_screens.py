@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from extender.api.summaries import Overview
 from extender.api.units import human_duration
-from extender.dashboard.overviews import DecidedSource
+from extender.dashboard.overviews import DecisionSource
 from extender.dashboard.source import ClusterName
 from extender.dashboard.token_login import TokenLogin
 from extender.host.dashboard import what_if_source
@@ -326,7 +326,7 @@ def test_no_action_is_offered_without_the_right_to_it(opened: Open) -> None:
 
 def test_what_if_is_asked_on_the_page_of_a_job(opened: Open) -> None:
     stage = two_that_wait()
-    source = DecidedSource(lambda: stage.decisions, list)
+    source = DecisionSource(lambda: stage.decisions, list)
     with served(source, trials=what_if_source(stage.ledger)) as address:
         page = opened(f"{address}/groups/team/first", width=360, height=740)
         assert faults(page) == []

@@ -11,7 +11,7 @@ from extender.api.keys import STARTED
 from extender.api.objects.cluster import Taint
 from extender.api.objects.queues import Estimate
 from extender.api.summaries import EstimateSummary, GroupSummary, NodeSummary, Overview, QueueSummary
-from extender.dashboard.overviews import DecidedOverviews, DecidedSource
+from extender.dashboard.overviews import DecidedOverviews, DecisionSource
 from extender.domain.explain.explain import WhyGroup, explain_group
 from extender.domain.model.reasons import Reason, Verdict, sentence
 from extender.domain.model.records import GroupKey
@@ -196,7 +196,7 @@ TestOverviews = Overviews.TestCase
 
 def test_all_viewers_share_one_overview_and_are_notified_of_the_next() -> None:
     cluster, now = world(), [0.0]
-    source = DecidedSource(lambda: cluster.decisions, list, min_period=1.5, clock=lambda: now[0])
+    source = DecisionSource(lambda: cluster.decisions, list, min_period=1.5, clock=lambda: now[0])
     before = source.overview()
     now[0] += 1
     cluster.finish("runs-0").settle()
@@ -218,7 +218,7 @@ def test_an_estimate_is_shown_once_it_is_published() -> None:
     """Show it without any other change in the decisions."""
     cluster, now = world(), [0.0]
     reported: dict[str, Estimate] = {}
-    source = DecidedSource(
+    source = DecisionSource(
         lambda: cluster.decisions,
         list,
         clock=lambda: now[0],
@@ -238,7 +238,7 @@ def test_an_estimate_is_shown_once_it_is_published() -> None:
 
 def test_a_replica_that_does_not_lead_says_so() -> None:
     cluster, leading = world(), [False]
-    source = DecidedSource(lambda: cluster.decisions, list, min_period=0.0, leads=lambda: leading[0])
+    source = DecisionSource(lambda: cluster.decisions, list, min_period=0.0, leads=lambda: leading[0])
     [record] = source.overview().notes
     assert "does not lead" in record
     leading[0] = True
@@ -247,7 +247,7 @@ def test_a_replica_that_does_not_lead_says_so() -> None:
 
 def test_an_overview_before_the_first_decision_says_so() -> None:
     decided = [Decisions()]
-    source = DecidedSource(lambda: decided[0], list, min_period=0.0)
+    source = DecisionSource(lambda: decided[0], list, min_period=0.0)
     [record] = source.overview().notes
     assert "not decided anything yet" in record
     decided[0] = world().decisions
@@ -287,7 +287,7 @@ def test_blockers_are_computed_in_a_small_part_of_the_time(
 
 def test_the_share_of_the_last_hour_is_sampled_without_viewers() -> None:
     cluster, decided = world(queue("goes")), [Decisions()]
-    source = DecidedSource(lambda: decided[0], list)
+    source = DecisionSource(lambda: decided[0], list)
     assert source.sample(0.0) == 1.0, "soon again: nothing is decided yet"
     decided[0] = cluster.decisions
     for minute in range(200):

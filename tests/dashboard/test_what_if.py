@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from extender.dashboard.app import create_dashboard_app, csrf_token
-from extender.dashboard.overviews import DecidedSource
+from extender.dashboard.overviews import DecisionSource
 from extender.host.dashboard import what_if_source
 from tests.dashboard.standins import SomeViewer
 from tests.domain.builders import foreign_pod, node
@@ -33,7 +33,7 @@ def two_that_wait() -> Stage:
 @pytest.fixture
 def client(viewer: SomeViewer) -> FlaskClient:
     stage = two_that_wait()
-    source = DecidedSource(lambda: stage.decisions, list)
+    source = DecisionSource(lambda: stage.decisions, list)
     app = create_dashboard_app(source, lambda _: viewer, trials=what_if_source(stage.ledger))
     return app.test_client()
 

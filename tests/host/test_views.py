@@ -23,13 +23,13 @@ from extender.controllers.estimates import Estimates
 from extender.controllers.events import StartChanges
 from extender.controllers.history import History
 from extender.dashboard import what_if_page
-from extender.dashboard.overviews import DecidedSource
+from extender.dashboard.overviews import DecisionSource
 from extender.domain.explain.dump import as_bytes, dump, read_dump
 from extender.domain.explain.what_if import what_if
 from extender.domain.model.reasons import Reason
 from extender.domain.snapshot.decisions import Decisions
 from extender.host import debug_pages
-from extender.host.dashboard import Dashboard, decided_source, what_if_source
+from extender.host.dashboard import Dashboard, decision_source, what_if_source
 from extender.host.debug_pages import Views
 from extender.web.debug import ENDPOINTS
 from tests.domain.builders import foreign_pod, node, pod, queue
@@ -64,7 +64,7 @@ class Screen:
             Configuration(),
             estimates,
             bench.quota_queues,
-            decided_source(
+            decision_source(
                 self.stage.ledger, self.decision_log.latest, estimates, StartChanges(), lambda: True
             ),
             History(self.stage.ledger, lambda: True, None, 0.0),
@@ -283,7 +283,7 @@ def test_nothing_is_dumped_before_anything_is_decided(screen: Screens) -> None:
 def test_a_dashboard_knows_the_shares_of_queues_from_its_start_on(bench: FeedBench) -> None:
     stage = Stage(node("a"), queue("q"))
     listener = socket.create_server(("127.0.0.1", 0))
-    source = DecidedSource(lambda: stage.decisions, list)
+    source = DecisionSource(lambda: stage.decisions, list)
     past = History(stage.ledger, lambda: True, None, 0.0).report
     tries = what_if_source(stage.ledger)
     dashboard = Dashboard(Configuration(), bench.connection, listener, source, past, tries)

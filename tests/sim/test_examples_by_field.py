@@ -39,7 +39,7 @@ def test_each_has_its_outcome_in_run(tmp_path: Path) -> None:
     with Embedded(speed=1.0, seed=0) as cluster, pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedded, "_PERIOD", 1.0)  # each look at so many takes a tenth of a second
         cluster.make_nodes(NODES, *CAPACITY)
-        session = Session(cluster, View(), stays=False)
+        session = Session(cluster, View(), stays_open=False)
         session.create(manifests.objects)
         state = session.run([])
         for obj, _ in session.refusals():

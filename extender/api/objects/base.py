@@ -60,10 +60,10 @@ class Reference(Wire, frozen=True):
     uid: str = ""
 
 
-def condition(conditions: Iterable[Condition] | None, kind: str) -> Condition | None:
+def condition(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:
     """Return the condition of a type; None if there is none."""
-    for found in conditions or ():  # a generator takes four times as long, for each pod
-        if found.type == kind:
+    for found in conditions or ():  # a generator takes four times as long
+        if found.type == type_:
             return found
     return None
 

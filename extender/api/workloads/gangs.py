@@ -25,13 +25,13 @@ _REMEDY = "create the StatefulSet again with spec.podManagementPolicy: Parallel,
 class MadePods(msgspec.Struct, frozen=True, gc=False):
     """Pods that a controller makes for one group, and the gang sizes that its annotations request."""
 
-    pods: int = 1  # pods that the controller creates even if none of them ends
+    pods: int = 1  # pods that exist before any of them has ended
     sets: int = 1  # number of pod sets
-    at_once: int = 1  # pods that the controller creates even if none of them runs
+    at_once: int = 1  # pods that exist before any of them runs
     is_together: bool = False  # whether the pods of this kind must run together
     requested: str = ""  # text of Muster's annotation; empty without it
     volcano: int | None = None  # number in Volcano's annotation, 1 if it is no number; None without it
-    may_scale: bool = False  # whether its number of pods may change while they run
+    may_scale: bool = False  # whether the number of pods may change while pods run
 
 
 class GangSize(NamedTuple):
@@ -72,7 +72,7 @@ def gang_of_replicas(annotations: Mapping[str, str], replicas: int | None, polic
 
     Args:
         annotations: The annotations of the object.
-        replicas: Its replicas; None for other kinds, which have their own counts.
+        replicas: The spec.replicas of the object; None if it is not set.
         policy: Its spec.podManagementPolicy.
     """
     requested, volcano = requested_sizes(annotations)

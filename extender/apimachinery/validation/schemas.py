@@ -225,11 +225,11 @@ def _scalar_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
             yield errors.not_supported(at, value, published["enum"])
 
 
-def _quantity_errors(value: Any, published: Json, at: str) -> errors.FieldErrors:
-    for rule in published.get("x-kubernetes-validations", ()):
+def _quantity_errors(value: Any, schema: Json, at: str) -> errors.FieldErrors:
+    for rule in schema.get("x-kubernetes-validations", ()):
         if "isQuantity(string(self))" not in rule["rule"]:
             continue
-        minimum, maximum = published["minimum"], published.get("maximum", inf)
+        minimum, maximum = schema["minimum"], schema.get("maximum", inf)
         try:
             is_valid = minimum * _NANO <= rounded_up(value, _NANO) <= maximum * _NANO
         except BadQuantity:

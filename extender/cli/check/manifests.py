@@ -128,7 +128,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
         return
     evidence, account = Evidence(site.access, ""), site.account
     changeable_kinds: list[str] = []
-    counts: dict[str, int] = {}  # number of pending jobs, by kind that the account may not change
+    counts: dict[str, int] = {}  # pending jobs of each kind that the account may not change
     runs_volcano_jobs = site.first_workload.setting("volcano_jobs") == "on"
     rows = (row for row in WORKLOADS.values() if row.manageable and (runs_volcano_jobs or not row.commanded))
     for row in rows:
@@ -137,8 +137,8 @@ def jobs(site: Installation) -> Iterator[Finding]:
         if site.may(right_to("patch", resource)):
             changeable_kinds.append(kind)
         else:
-            waiting_jobs = (observed_job(row, obj, None) for obj in site.all_of(resource, Json))
-            counts[kind] = max(counts.get(kind, 0), sum(_is_waiting(evidence, job) for job in waiting_jobs))
+            observed_jobs = (observed_job(row, obj, None) for obj in site.all_of(resource, Json))
+            counts[kind] = max(counts.get(kind, 0), sum(_is_waiting(evidence, job) for job in observed_jobs))
     for kind, count in counts.items():
         if count:
             message = f"{count} of {kind} cannot start: the account {account} may not change that kind"

@@ -109,7 +109,7 @@ class VirtualCluster:
         self.cycle_count = 0
         self._epoch, self._step = epoch, step
         self._actions: list[_Action] = []
-        self._numbers = count()
+        self._serials = count()
         self._waiting_jobs: dict[GroupKey, JobRecord] = {}  # jobs before their admission
 
     @property
@@ -126,7 +126,7 @@ class VirtualCluster:
 
     def plan(self, at: float, act: Callable[[], object]) -> None:
         """Plan an action for a time."""
-        heapq.heappush(self._actions, _Action(at, next(self._numbers), act))
+        heapq.heappush(self._actions, _Action(at, next(self._serials), act))
 
     def advance(self) -> bool:
         """Advance to the next instant with an action or a requested cycle. Return False if there is none.
@@ -230,7 +230,7 @@ class VirtualCluster:
         self.ledger.intake.put_job(replace(job, is_suspended=False, started_at=self.timestamp))
 
     def replace_pods(self, lost_pods: Sequence[PodRecord]) -> None:
-        """Suspend jobs that lost pods. Other controllers replace their lost pods."""
+        """Act as the controllers of lost pods: suspend a Job of Muster's, or create other pods again."""
         for key in dict.fromkeys(pod.group for pod in lost_pods):
             job = self.ledger.registry.jobs.get(key)
             if job is not None and job.is_unsuspended:

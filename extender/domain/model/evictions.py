@@ -55,13 +55,13 @@ class BudgetsOfNamespace:
     def __init__(self, budgets: Iterable[DisruptionBudget]) -> None:
         self._by_label: defaultdict[tuple[str, str], list[DisruptionBudget]] = defaultdict(list)
         self._unlabelled_budgets: list[DisruptionBudget] = []  # budgets that may cover any pod
-        self._too_many: tuple[DisruptionBudget, ...] = ()
+        self._excess_budgets: tuple[DisruptionBudget, ...] = ()
         for budget in budgets:
             selector = budget.selector or _NO_SELECTOR
             pairs = sorted((selector.match_labels or {}).items())
             value_count = sum(len(each.values or ()) + 1 for each in selector.match_expressions or ())
             if len(pairs) + value_count > _MAX_VALUES:
-                self._too_many = budget, budget
+                self._excess_budgets = budget, budget
             elif pairs:
                 rarest = min(pairs, key=lambda pair: len(self._by_label.get(pair, ())))
                 self._by_label[rarest].append(budget)
@@ -72,8 +72,8 @@ class BudgetsOfNamespace:
         """Return the budgets that cover a pod with these labels."""
         pairs = sorted(labels.items() & self._by_label.keys())
         candidates = [*self._unlabelled_budgets, *chain.from_iterable(self._by_label[pair] for pair in pairs)]
-        if self._too_many or len(candidates) > _MAX_BUDGETS:
-            return self._too_many or (candidates[0], candidates[1])
+        if self._excess_budgets or len(candidates) > _MAX_BUDGETS:
+            return self._excess_budgets or (candidates[0], candidates[1])
         return tuple(budget for budget in candidates if selects(budget.selector, labels))
 
 

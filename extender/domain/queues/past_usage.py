@@ -142,9 +142,9 @@ def _largest_parts(parts: Iterable[tuple[float, str]]) -> list[UsedPart]:
 
 
 def parts_of(holding: HeldAmounts, total: Resources) -> Mapping[UsageKey, float]:
-    """Return the part of the cluster that one group holds, in its dominant resource, by holder.
+    """Return the part of the cluster that a group holds, in its dominant resource.
 
-    The part counts for the group's queue, its namespace and, if known, its user.
+    The mapping has the same part for the group's queue, its namespace and, if known, its user.
     """
     queue, user, namespace, amounts, _ = holding
     parts = (amount / total[name] for name, amount in amounts.items() if total.get(name) and name != PODS)

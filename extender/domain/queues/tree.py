@@ -178,10 +178,10 @@ class Queues:
             return Protection()
         if name not in self._protections:
             rules, default = [record.preemption for record in self._ancestry(name)], Protection()
-            honour = (each.protections for each in rules if each.protections is not None)
+            protections = (each.protections for each in rules if each.protections is not None)
             grace_periods = (each.max_grace for each in rules if each.max_grace is not None)
             max_grace = next(grace_periods, default.max_grace)
-            self._protections[name] = Protection(next(honour, default.protections), max_grace)
+            self._protections[name] = Protection(next(protections, default.protections), max_grace)
         return self._protections[name]
 
     def put_flavor(self, name: str, flavor: SharedFlavor | None) -> set[str]:

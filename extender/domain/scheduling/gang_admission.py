@@ -89,8 +89,8 @@ class Admission:
     def admit(self, groups: Iterable[GroupInfo]) -> list[GroupInfo]:
         """Evaluate `groups` in order.
 
-        Return the groups above their share, of which there are none once capacity is lent. If no group may
-        pass a waiting group, the rest of its queue waits, too.
+        Return the groups that would exceed their queue's share. The result is empty if groups may borrow. If
+        no group may pass a waiting group, the later groups of its queue wait, too.
         """
         strategies, budget = self._strategies, self._budget
         lines = lines_by_queue(groups, lambda group: group, strategies.rank)

@@ -202,8 +202,8 @@ def _is_overdue(cycle: Cycle, group: GroupInfo, node: UnusedNode) -> bool:
     know this yet, so the time does not end at once.
     """
     limits, attention = cycle.limits, cycle.snapshot.attention
-    asked_at = attention.since(node.since)  # first time that the scheduler asked for other pods since
-    if asked_at is None:  # asking for pods later triggers no cycle
+    asked_at = attention.since(node.since)  # first call of the scheduler after `node.since`
+    if asked_at is None:  # the call itself triggers no cycle
         cycle.request_cycle_at(cycle.snapshot.now + limits.arrival_grace)
     if attention.leading_since is None:
         return False

@@ -492,7 +492,7 @@ class _Searches:
             loser = ReclaimKey(losing_queue, group.key.partition("/")[0])
             cycle.recent_reclaims(group.queue)[loser] = _reclaimed_record(cycle, group, loser, min_seconds)
         reclaim = Reclaim(victims, found.plan, now, ends_at, detail, found.homes)
-        cycle.is_due(ends_at)  # requests a cycle at the end
+        cycle.request_cycle_at(ends_at)
         cycle.has_begun_reclaim = True
         cycle.record(replace(waiting_decision(group, Reason.RECLAIMING, detail), reclaim=reclaim))
         _evict(cycle, group, reclaim)

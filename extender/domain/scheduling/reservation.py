@@ -117,19 +117,18 @@ class Reservations:
         return is_within and len(self._holders) < _MAX_RESERVATIONS
 
     def _with_guarantee(self, group: GroupInfo, reservation: Reservation) -> Reservation:
-        """Return the reservation with the present guarantee of its start. The guarantee can begin or end now.
+        """Return the reservation with an updated guarantee of its start, which may have begun or ended.
 
         A new guarantee ranks behind earlier guarantees. It ends `_GRACE_SECONDS` after the guaranteed start.
         """
-        cycle, instant = self._cycle, reservation.passable_until
-        if instant is None or (reservation.is_promised and not cycle.is_due(instant + _GRACE_SECONDS)):
+        cycle, start = self._cycle, reservation.passable_until
+        if start is None or (reservation.is_promised and not cycle.is_due(start + _GRACE_SECONDS)):
             return reservation
         is_near = (
-            cycle.is_due(instant - FAR_PERIODS * cycle.limits.capacity_reserved)
-            and not reservation.is_delayed
+            cycle.is_due(start - FAR_PERIODS * cycle.limits.capacity_reserved) and not reservation.is_delayed
         )
-        is_near = is_near and not cycle.budget.flavors.has_choice(group)  # its flavor may be missing
-        is_promised = is_near and not (cycle.is_due(instant) or self._brings_above_share(group, reservation))
+        is_near = is_near and not cycle.budget.flavors.has_choice(group)  # the start may use another flavor
+        is_promised = is_near and not (cycle.is_due(start) or self._brings_above_share(group, reservation))
         guaranteed_since = cycle.snapshot.now if is_promised else reservation.since
         return replace(reservation, is_promised=is_promised, since=guaranteed_since)
 

@@ -249,11 +249,11 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_in_queue(self) -> bool:
-        """Return whether the queue counts the group.
+        """Return whether the queue counts the group. A queue is closed once it counts no group.
 
         A queue counts each group that has a PodGroup. A group that needs no PodGroup counts if it has pods on
-        nodes, or if it was created while the queue was open. Pods that are created later, and pods of a
-        deleted PodGroup, do not prevent the queue from closing.
+        nodes, or if it was created while the queue was open. Other pods, and pods of a deleted PodGroup, do
+        not count.
         """
         return self.spec.has_podgroup or (self.exists and (self.history.is_entitled or self.has_live_members))
 

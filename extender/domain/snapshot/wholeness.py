@@ -120,7 +120,7 @@ def _missing_members(group: GroupInfo, needs: Needs, fitting: Collection[Uid], r
     Args:
         group: The gang.
         needs: The members that the gang needs.
-        fitting: Members that are known to fit, which come first.
+        fitting: Members that are known to fit. They follow planned members, and precede all others.
         replaces: Whether to return only replacements of lost members, for the child groups of a composite.
     """
     # Planned members come first, then members that fit. Each part is ordered by priority, then by name.
