@@ -29,7 +29,7 @@ NUDGE = "kube-muster.io/nudge"  # annotation of a pod: a new value makes the sch
 PLACE_MARK = "kube-muster.io/place"  # marker resource: the scheduler calls filter for the pod
 BIND_MARK = "kube-muster.io/bind"  # marker resource: the scheduler calls bind for the pod
 MARKERS = frozenset({PLACE_MARK, BIND_MARK})
-ASK_MARK = "kube-muster.io/ask"  # marker resource, only in the pods that the proxy shows: calls filter
+ASK_MARK = "kube-muster.io/ask"  # marker resource: the scheduler calls filter for a pod from the proxy
 HOLD = "kube-muster.io/hold"  # annotation of a PodGroup: "true" keeps it from starting
 # Annotation of a PodGroup, a job or a pod: the time of the last checkpoint, or the time between checkpoints.
 CHECKPOINT = "kube-muster.io/checkpoint"
@@ -41,11 +41,11 @@ REQUIRED_TOPOLOGY = "kube-muster.io/required-topology"  # annotation of pods: la
 PREFERRED_TOPOLOGY = "kube-muster.io/preferred-topology"  # annotation of pods: label of a preferred domain
 KUEUE_PREFERRED_TOPOLOGY = "kueue.x-k8s.io/podset-preferred-topology"  # Kueue's PREFERRED_TOPOLOGY
 KUEUE_REQUIRED_TOPOLOGY = "kueue.x-k8s.io/podset-required-topology"  # Kueue's REQUIRED_TOPOLOGY
-SLICE_TOPOLOGY = "kube-muster.io/slice-topology"  # annotation of pods: label with a domain for each slice
+SLICE_TOPOLOGY = "kube-muster.io/slice-topology"  # annotation of pods: node label of a slice's domain
 SLICE_SIZE = "kube-muster.io/slice-size"  # annotation of pods: number of pods of a slice
 KUEUE_SLICE_TOPOLOGY = "kueue.x-k8s.io/podset-slice-required-topology"
 KUEUE_SLICE_SIZE = "kueue.x-k8s.io/podset-slice-size"
-# Annotation of a PodGroup, job or pod: what follows if a domain lacks capacity for lost members.
+# Annotation of a PodGroup, job or pod: what to do if lost members no longer fit their domain.
 ON_LOST_DOMAIN = "kube-muster.io/on-lost-domain"
 WAIT, RESTART = "wait", "restart"  # values of ON_LOST_DOMAIN; the default is to wait
 KUEUE_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"  # Kueue's MIN_PARALLELISM
@@ -53,7 +53,7 @@ START_TIMEOUTS = "kube-muster.io/start-timeouts"  # annotation of a PodGroup: st
 SPREAD = "Spread"  # spec.placement of a queue
 HISTORICAL, INSTANT = "Historical", "Instant"  # spec.fairShare of a queue
 STOP_NONE, STOP_HOLD, STOP_DRAIN = "None", "Hold", "HoldAndDrain"  # spec.stopPolicy of a queue
-# Annotation "QUEUE/KIND" of a PodGroup, pod or job of this kind: its author may use the queue.
+# Annotation "QUEUE/KIND" of a PodGroup, pod or job: the author of this KIND may use the QUEUE.
 MAY_USE = "kube-muster.io/may-use"
 AUTHOR = "kube-muster.io/author"  # annotation of a job or pod, KIND/USER: the user who made it
 SUBMITTER = "kube-muster.io/submitter"  # annotation of a PodGroup: its author, recorded at admission
@@ -64,8 +64,8 @@ LOST_WORK = "kube-muster.io/lost-work"  # annotation of a PodGroup: work lost by
 STOOD_WHOLE_NOTE = "kube-muster.io/stood-whole"  # the condition StoodWhole as an annotation
 
 SCHEDULED = "Scheduled"  # the condition of a PodGroup that says whether it may start, and if not, why
-DISRUPTION_TARGET = "DisruptionTarget"  # the condition of a pod that is about to be evicted, and why
-STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup whose needed members all ran once: it stays True
+DISRUPTION_TARGET = "DisruptionTarget"  # the condition of a pod that says why it is being evicted
+STOOD_WHOLE = "StoodWhole"  # the condition of a PodGroup whose needed members once all ran: it stays True
 
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"  # the condition of a Kubernetes PodGroup
 COMPOSITE_SCHEDULED = f"Composite{INITIALLY_SCHEDULED}"  # the condition of a composite of PodGroups
@@ -77,13 +77,13 @@ ENDED_PHASES = ("Succeeded", "Failed")  # phases of a pod that never runs again
 
 SYSTEM_NAMESPACE = "kube-system"
 NEVER_ADOPTED = (SYSTEM_NAMESPACE, "kube-muster")  # namespaces whose pods Muster itself may need
-SYSTEM_PRIORITY = 2_000_000_000  # the lowest priority that only Kubernetes' classes have
+SYSTEM_PRIORITY = 2_000_000_000  # the lowest priority of Kubernetes' own classes
 NEVER = "Never"  # a preemptionPolicy
 BUDGETS, PREEMPTABLE_WORD = "PodDisruptionBudgets", "Preemptable"  # in spec.preemption.honour of a queue
 LOWER_PRIORITY = "LowerPriority"  # policy in spec.preemption of a queue: only victims of lower priority
 
 DEFAULT_QUEUE = "default"
-ROOT_QUEUE = "root"  # the parent of every queue that names no other
+ROOT_QUEUE = "root"  # the parent of every queue that names none
 DEFAULT_SCHEDULER = "default-scheduler"
 
 GPU = "nvidia.com/gpu"  # the extended resource of Nvidia's device plugin

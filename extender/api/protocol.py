@@ -1,8 +1,8 @@
 """The extender protocol, kube-scheduler/extender/v1, exactly as Go writes it.
 
 The Go types have no JSON tags, so keys are the field names in CapitalCase and absent pointers are `null`.
-Keys are read in any capitalisation, and unknown keys are skipped. Node names stay undecoded (`msgspec.Raw`)
-until they are needed.
+Top-level keys are read in any capitalisation, and unknown keys are skipped. Node names stay undecoded
+(`msgspec.Raw`) until they are needed.
 """
 
 from collections.abc import Iterator, Sequence

@@ -125,7 +125,7 @@ def _local_queue(obj: Json) -> Migrated:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"queue": spec.get("clusterQueue", "")} | _stop_policy(spec),
     }
-    return Migrated(_lost_fields(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), new)
+    return Migrated(_lost_comments(f"LocalQueue {namespace}/{name}", spec, "clusterQueue", "stopPolicy"), new)
 
 
 def _queue(name: str, spec: Json) -> Json:
@@ -137,7 +137,7 @@ def _stop_policy(spec: Json) -> Json:
     return {"stopPolicy": spec["stopPolicy"]} if spec.get("stopPolicy") not in (None, "None") else {}
 
 
-def _lost_fields(name: str, spec: Json, *supported: str) -> list[str]:
+def _lost_comments(name: str, spec: Json, *supported: str) -> list[str]:
     lost = [field for field, value in spec.items() if field not in supported and value not in (None, {}, [])]
     return [f"{name}: spec.{field} has no counterpart" for field in lost]
 
@@ -210,7 +210,7 @@ class _QuotaTree:
             new_spec |= {"deserved": subtree} | _weight(spec)
             new_spec |= _limits_of(_merge_quotas(_all_quotas(spec))) if parent else {}
             known_fields = ("parent", "parentName", "fairSharing", "resourceGroups")
-            comments = _lost_fields(f"Cohort {name}", spec, *known_fields)
+            comments = _lost_comments(f"Cohort {name}", spec, *known_fields)
             if any(self._flavors(spec_below, is_bounded=True)[0] for spec_below in specs_below):
                 new_spec |= self._flavors(self._limits_of_cohort(name), is_bounded=not parent)[0]
             if queue_name != name:
@@ -259,7 +259,7 @@ class _QuotaTree:
             new_spec["dequeueStrategy"] = "fifo"
         if (selector := spec.get("namespaceSelector")) != {}:
             new_spec["namespaceSelector"] = selector or {"matchExpressions": [_NO_NAMESPACE]}
-        comments = _lost_fields(
+        comments = _lost_comments(
             title, spec, "cohort", "cohortName", "resourceGroups", "namespaceSelector", "queueingStrategy",
             "stopPolicy", "fairSharing", "preemption", "admissionChecks", "admissionChecksStrategy",
         )  # fmt: skip

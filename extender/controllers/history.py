@@ -228,7 +228,7 @@ class _File:
     def write(self, now: float, last_at: float, open_records: Callable[[], Iterable[AnyRecord]]) -> None:
         """Write all pending records to the file, unless a retry after a failure is not due yet.
 
-        `open_records` returns the records without an end.
+        `open_records` returns the records that have not ended yet.
         """
         with self._write_lock:
             if self._is_closed or not _is_over(_RETRY_PERIOD, self._failed_at, now):

@@ -321,7 +321,7 @@ def _set_offspring_forms(form: dict[str, Form], offspring: Offspring) -> None:
 
 
 def _templates(offspring: Offspring) -> list[tuple[Path, Form]]:
-    """Return the paths and forms of the templates of children."""
+    """Return the path and form of each template from which the offspring is made."""
     if isinstance(offspring.spec, Mapping):
         path = offspring.spec.get("template")
         return [(path, Required(_template(), _PURPOSE))] if path else []

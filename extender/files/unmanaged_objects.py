@@ -44,13 +44,13 @@ def plan_of_quotas(objects: Sequence[Created]) -> QuotaPlan:
 class QueuesOfJobs:
     """Queues that the jobs in files enter."""
 
-    def __init__(self, objects: Sequence[Created], quota_queues: Mapping[str, str]) -> None:
+    def __init__(self, objects: Sequence[Created], quota_queue_by_namespace: Mapping[str, str]) -> None:
         self._annotations = {
             (obj["kind"], obj["metadata"]["name"]): obj["metadata"].get("annotations") or {}
             for obj, _ in objects
             if obj["kind"] in (kinds.NAMESPACES.name, kinds.QUEUES.name)
         }
-        queue_by_namespace = {**quota_queues}
+        queue_by_namespace = {**quota_queue_by_namespace}
         for (kind, name), annotations in self._annotations.items():
             if kind == kinds.NAMESPACES.name and annotations.get(QUEUE):
                 queue_by_namespace[name] = annotations[QUEUE]

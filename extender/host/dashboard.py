@@ -61,7 +61,7 @@ def decision_source(
 
 
 def local_queue_summaries(ledger: Ledger) -> Iterator[LocalQueueSummary]:
-    """Yield summaries of the LocalQueues, with the counts of groups in their statuses."""
+    """Yield summaries of the LocalQueues, with the group counts of their statuses."""
     for key in sorted(ledger.queues.local_queue_keys()):
         record, report = ledger.queues.local_queue(key), local_queue_report(ledger, key)
         if record is not None and report is not None:

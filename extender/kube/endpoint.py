@@ -309,7 +309,7 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
         if uses_service_account:
             config.load_incluster_config(loaded)  # type: ignore[no-untyped-call]
             return loaded
-        with _root_messages() as messages:
+        with _logged_errors() as messages:
             config.load_kube_config(_files(kubeconfig), context, loaded, persist_config=False)  # type: ignore[no-untyped-call]
         if messages and not (loaded.api_key or loaded.cert_file):  # without this check, kubernetes goes on
             reason = f"no credentials from the exec plugin: {messages[-1]:.{_MAX_REASON_LENGTH}}"
@@ -349,8 +349,8 @@ class _Messages(logging.Handler):
 
 
 @contextmanager
-def _root_messages() -> Iterator[list[str]]:
-    """Collect the errors that the library logs while the context lasts."""
+def _logged_errors() -> Iterator[list[str]]:
+    """Collect the errors that reach the root logger while the context lasts."""
     handler = _Messages()
     logging.getLogger().addHandler(handler)
     try:

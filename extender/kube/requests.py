@@ -80,7 +80,7 @@ def decode(body: bytes, kind: type[T], title: str) -> T:
     """Return the object in an answer. `title` names the answer in errors. Decoders are cached.
 
     Raises:
-        Ambiguous: The answer has another type.
+        Ambiguous: The answer is not a readable object of this kind.
     """
     decoder = _DECODERS.get(kind)
     if decoder is None:

@@ -218,8 +218,8 @@ class Writers:
             if fault.is_transient and write.failure_count < write.max_attempts:
                 return "retried", fault
             is_outdated = isinstance(fault, Conflict | NotFound)  # the watch will show the reason
-            write_log = log.debug if is_outdated else log.warning
-            write_log("a write failed", key=write.key, error=str(fault), attempts=write.failure_count)
+            log_failure = log.debug if is_outdated else log.warning
+            log_failure("a write failed", key=write.key, error=str(fault), attempts=write.failure_count)
             return "failed", fault
         except Exception as fault:
             log.exception("a write raised an unexpected exception", key=write.key)

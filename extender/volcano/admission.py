@@ -157,9 +157,9 @@ def _faults(job: VolcanoJob) -> Iterator[Fault]:
 
 def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
     """Yield the faults of names that become labels or host names, which have at most 63 characters."""
-    name, has_hosts = job.metadata.name, any(plugin.name == "svc" for plugin in plugins_of(job).plugins)
-    if len(name) > 63 or (has_hosts and "." in name):
-        dots = " without dots" if has_hosts else ""
+    name, has_host_names = job.metadata.name, any(plugin.name == "svc" for plugin in plugins_of(job).plugins)
+    if len(name) > 63 or (has_host_names and "." in name):
+        dots = " without dots" if has_host_names else ""
         text = f"invalid value {_repr(name)}: must be at most 63 characters{dots}"
         yield Fault(Code.JOB_NOT_VALID, "metadata.name", text)
     for index, task in enumerate(job.spec.tasks):
@@ -168,7 +168,7 @@ def _name_faults(job: VolcanoJob) -> Iterator[Fault]:
         if len(task.name) > 63 or _LABEL_RE.fullmatch(task.name) is None:
             text = f"invalid value {_repr(task.name)}: must be at most 63 of a-z, 0-9 and -, not at the ends"
             yield Fault(Code.JOB_NOT_VALID, field, text)
-        elif has_hosts and len(longest_name) > 63:
+        elif has_host_names and len(longest_name) > 63:
             text = f"pod names such as {_repr(longest_name)} are host names: must be at most 63 characters"
             yield Fault(Code.JOB_NOT_VALID, field, text)
 
@@ -192,7 +192,7 @@ def _gang_faults(spec: VolcanoJobSpec) -> Iterator[Fault]:
     if spec.tasks and is_valid and not 0 <= (spec.min_available or 0) <= spec.members:
         text = f"invalid value {spec.min_available}: must be at most the {spec.members} replicas of all tasks"
         yield Fault(Code.MIN_AVAILABLE_ABOVE_REPLICAS, "spec.minAvailable", text)
-    yield from _order_faults(names, spec.tasks)
+    yield from _dependency_faults(names, spec.tasks)
 
 
 def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
@@ -216,7 +216,7 @@ def _partition_faults(field: str, task: TaskSpec) -> Iterator[Fault]:
         yield Fault(Code.JOB_NOT_VALID, f"{field}.minPartitions", text)
 
 
-def _order_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
+def _dependency_faults(names: list[str], tasks: list[TaskSpec]) -> Iterator[Fault]:
     """Yield the faults of dependencies between tasks, such as unknown tasks and cycles."""
     known_names, needed_tasks = {*names}, {}
     for index, (name, task) in enumerate(zip(names, tasks, strict=True)):

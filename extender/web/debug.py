@@ -77,7 +77,7 @@ ENDPOINTS = tuple(Endpoint(path, help) for path, help in texts_by_name(_PAGES).i
 def create_debug_app(views: Mapping[str, View]) -> Flask:
     """Return the application of the debug port.
 
-    `views` have the names of ENDPOINTS. They get path variables as keyword arguments.
+    `views` maps the view names of ENDPOINTS to views, which get path variables as keyword arguments.
     """
     app = Flask(__name__, static_folder=None)
     app.register_error_handler(HTTPException, error_as_json)  # also 404 and 405

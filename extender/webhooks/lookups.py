@@ -85,7 +85,7 @@ class LookUps(Generic[T]):
             self._waiting_slots.release()
 
     def _find(self, name: str, timeout: float) -> T | None:
-        """Wait for a look-up of the name that has not begun yet, or begin a new look-up."""
+        """Return the result of a look-up of the name: a pending one that has not begun, or a new one."""
         with self._lock:
             pending_result = self._pending_lookups.get(name)
             result = self._pending_lookups[name] = pending_result or Future()

@@ -377,7 +377,7 @@ class AdmissionRules:
                 return ReviewOutcome()
         is_by_muster = _is_by_muster(request)  # Muster unsuspends jobs and writes their group
         owner = controller_of(job.metadata.owner_references)
-        needs_right = not (is_by_muster or self._is_made_for(pod, owner, target, request))
+        needs_right = not (is_by_muster or self._is_made_by_operator(pod, owner, target, request))
         users = subjects_of_template(pod, request.user_info) if needs_right else ()
         job_target = queue_named_in(job.metadata)
         faults = entry.review(target, job_entry, *users)
@@ -503,7 +503,7 @@ class AdmissionRules:
             return ReviewOutcome(budgets)
         if target is None:
             return ReviewOutcome()
-        needs_right = not self._is_made_for(pod, pod.controller, target, request)
+        needs_right = not self._is_made_by_operator(pod, pod.controller, target, request)
         users = subjects_of_pod(pod, request.user_info) if needs_right else ()
         return ReviewOutcome(self._entry_rules().review(target, review_entry, *users))
 
@@ -513,7 +513,7 @@ class AdmissionRules:
             return None
         return self._entry_rules().destination(lambda cluster: destination_of_pod(pod, cluster, path, job))
 
-    def _is_made_for(
+    def _is_made_by_operator(
         self, pod: NewPod, owner: OwnerReference | None, target: Destination, request: ReviewRequest
     ) -> bool:
         """Return whether an operator creates the pod or job for an owner whose author may use the queue.
@@ -525,10 +525,10 @@ class AdmissionRules:
         user, namespace, may_use = request.user_info, pod.metadata.namespace, self._ledger.groups.may_use
         is_by_operator = acts_for_owners(user, namespace) and not is_cluster_controller(user)
         group = group_name(pod)
-        is_of_owner = owner is not None and group == podgroup_name(owner) and target.is_joining
+        is_owner_group = owner is not None and group == podgroup_name(owner) and target.is_joining
         if is_by_operator and target.is_by_owner and not group:  # the ledger checks the owner's right
             return True
-        return is_by_operator and is_of_owner and may_use(GroupKey(f"{namespace}/{group}"), target.queue)
+        return is_by_operator and is_owner_group and may_use(GroupKey(f"{namespace}/{group}"), target.queue)
 
     def _had_same_queue(
         self, old_pod: NewPod, target: Destination, request: ReviewRequest, job: Meta | None = None

@@ -417,7 +417,7 @@ def test_pods_to_be_keep_away_from_pods_that_their_terms_select() -> None:
     assert set(world.decision(podgroup_name("train")).plan.values()) == {"n1"}
     world.remove("train")
     world.settle()
-    assert not world.ledger.claims.capacity.terms._user_counts
+    assert not world.ledger.claims.capacity.terms._pod_counts
 
 
 def test_the_pods_that_jobs_of_one_namespace_may_wait_for_are_bounded() -> None:

@@ -143,7 +143,7 @@ def test_terms_of_other_pods_count_where_they_select_a_pod_of_muster(
         if pod.shape.terms:
             terms.add(pod, NODES[0], -1)
         check()
-    assert not terms._user_counts
+    assert not terms._pod_counts
     assert not terms._foreign_terms._members
 
 

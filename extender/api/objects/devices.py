@@ -53,7 +53,7 @@ class CounterSet(Wire, frozen=True):
     """
 
     name: str = ""
-    counter_set: str = ""  # name of the shared amounts of which these are consumed; else empty
+    counter_set: str = ""  # in `consumes_counters`, the name of the shared set; else empty
     counters: dict[str, DeviceCapacity] | None = None
 
 

@@ -149,7 +149,7 @@ def jobs(site: Installation) -> Iterator[Finding]:
 
 
 def _is_waiting(evidence: Evidence, job: ObservedJob) -> bool:
-    """Return whether a job waits until Muster starts it. A suspended job with an unknown runtime counts."""
+    """Return whether a job waits until Muster starts it. A suspended job without a record also waits."""
     record = job.record()
     if record is None or not job.is_suspended:
         return job.is_suspended

@@ -27,7 +27,7 @@ def uses_proxy(site: Installation) -> bool:
 
 def view(site: Installation) -> Iterator[Finding]:
     for workload in site.workloads:
-        yield from _configuration_finding(site, workload)
+        yield from _kubeconfig_findings(site, workload)
     gates = _GATES if uses_proxy(site) else ()
     for resource, name in gates:
         # `kubectl apply` does not delete the gate policies of an earlier overlay.
@@ -58,12 +58,12 @@ def view(site: Installation) -> Iterator[Finding]:
             yield fine("view", message)
 
 
-def _configuration_finding(site: Installation, workload: ServingObject) -> Iterator[Finding]:
+def _kubeconfig_findings(site: Installation, workload: ServingObject) -> Iterator[Finding]:
     name = f"{workload.obj['kind'].lower()}/{name_of(workload.obj)}"
     listens = workload.setting("view_listen") != _OFF
     muster_path = str(PurePosixPath(workload.setting("view_folder")) / VIEW_KUBECONFIG)
     try:
-        scheduler_path, made_in_pod = _kubeconfig_of_scheduler(site, workload)
+        scheduler_path, is_made_in_pod = _kubeconfig_of_scheduler(site, workload)
     except Unread as fault:
         if listens:
             todo = f"Check that clientConnection.kubeconfig is {muster_path}"
@@ -75,7 +75,7 @@ def _configuration_finding(site: Installation, workload: ServingObject) -> Itera
         current = f"the kubeconfig {scheduler_path}" if scheduler_path else "no kubeconfig"
         message = f"{name}: its scheduler has {current}, so it does not read through Muster ({muster_path})"
         yield error("view", message, f"Set clientConnection.kubeconfig to that path: {_SHIPPED_TODO}")
-    elif made_in_pod:
+    elif is_made_in_pod:
         message = f"{name}: its scheduler has the kubeconfig {scheduler_path}, and Muster writes none"
         todo = f"Set --view-listen and --view-folder; {_PAGE}. Or give it sidecar-gates.yaml."
         yield error("view", f"{message} (--view-listen=off)", todo)

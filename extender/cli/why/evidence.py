@@ -78,7 +78,7 @@ class Evidence:
     def may(self, right: Right) -> bool:
         """Return whether the user has a right.
 
-        True if the API server cannot tell, as in the embedded cluster.
+        The result is True if the API server cannot answer, as in the embedded cluster.
         """
         if right not in self._rights:
             try:

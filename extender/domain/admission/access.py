@@ -1,7 +1,7 @@
 """The right to use a restricted queue: the RBAC verb `use` on the queue.
 
-Either the user or the service account of the pods must have the right. Pods of Deployments, and of Jobs of
-CronJobs, are created by controllers that act for all users. For such pods, only the service account counts.
+Either the user or the service account of the pods must have the right. Pods of Deployments, and Jobs of
+CronJobs, are created by controllers that act for all users. For these, only the service account counts.
 Pods that the Job controller creates are not reviewed again.
 """
 
@@ -49,7 +49,7 @@ def subjects_of_pod(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
 
 
 def subjects_of_template(pod: NewPod, user: UserInfo) -> tuple[Subject, ...]:
-    """Return the subjects of a Job: its service account, and its user, unless the user acts for all users."""
+    """Return the service account of a pod or Job, and its user, unless the user acts for all users."""
     account = service_account(pod.metadata.namespace, pod.spec.service_account_name)
     return (account,) if is_cluster_controller(user) else (subject(user), account)
 

@@ -411,11 +411,10 @@ def queue_defaults(queue: Queue, has_weight: bool) -> list[Operation]:
     The operations set:
 
     - reclaimable,
-    - a weight, unless the queue `has_weight`,
+    - a weight, if the queue has none (not `has_weight`) or 0,
     - a hierarchy path that begins with root,
-    - a state. The state is Closed if the status says Closed: vcctl writes the state into the status, and the
-      API server drops the status of a new object. The state is Open for a queue from a backup that was
-      closed only because of its parent.
+    - a state. It is Closed if the status says Closed: vcctl writes the state there, but the API server
+      drops the status of a new object. A queue from a backup is Open if only its parent closed it.
     """
     patch = []
     if queue.spec.reclaimable is None:

@@ -217,19 +217,19 @@ class Trial:
         self._cycles_left = min(_MAX_CYCLES, max_cycles)
 
     def starts(self, snapshot: Snapshot) -> bool:
-        """Return whether the group would start at once. The result is False if no cycles are left."""
+        """Return whether the group would start at once. The result is False if no further cycle may run."""
         return self.outcome(snapshot) == (Verdict.STARTING, None)
 
     def outcome(self, snapshot: Snapshot) -> tuple[Verdict, Reason | None] | None:
         """Return the verdict and reason of the group.
 
-        None means that they are unknown, or that no cycles are left.
+        None means that there is no decision, or that no further cycle may run.
         """
         decision = self.decision(snapshot)
         return None if decision is None else (decision.verdict, decision.reason)
 
     def decision(self, snapshot: Snapshot) -> GroupDecision | None:
-        """Return the decision on the group; None if it is unknown or if no cycles are left."""
+        """Return the decision on the group; None if there is none, or if no further cycle may run."""
         if self._cycles_left <= 0:
             return None
         self._cycles_left -= 1

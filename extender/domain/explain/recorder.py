@@ -263,10 +263,10 @@ class _Evictions:
         if group is not None and group.decision.reclaim is not None:
             self._reclaims[key] = group.decision.reclaim
         if group is not None and group.decision.undo:
-            beneficiary = key, group.decision.queue, EvictionCause.UNDO
+            shared_fields = key, group.decision.queue, EvictionCause.UNDO
             members = (pod for pod in group.info.placed_pods if pod.uid in group.decision.undo)
             self._undone_members[key] = [
-                ReclaimVictim(pod.uid, pod.namespace, pod.name, *beneficiary) for pod in members
+                ReclaimVictim(pod.uid, pod.namespace, pod.name, *shared_fields) for pod in members
             ]
 
     def observe(self, decisions: Decisions, step: _Step) -> Iterator[Evicted]:

@@ -156,10 +156,10 @@ class Terms:
         self._index_copy: TermIndex | None = None
         self._pods = PodsByLabels()
         self._terms_by_pod: dict[Uid, tuple[Term, ...]] = {}  # followed terms by pod
-        self._user_counts: dict[Term, int] = {}  # number of pods that have a followed term
+        self._pod_counts: dict[Term, int] = {}  # number of pods that have a followed term
         self._foreign_terms = _ForeignTerms()
         self._first_namespace: dict[Term, str] = {}  # namespace of the first pod with a term
-        self._weights: Counter[str] = Counter()  # weight of the terms that a namespace had first
+        self._weights: Counter[str] = Counter()  # total weight of terms by their first namespace
         self._selected_counts = _PodCounts()
         self._carrier_counts = _PodCounts()
 
@@ -168,7 +168,7 @@ class Terms:
 
         The limit exists because terms make events expensive for all namespaces.
         """
-        weight = sum(_weight_of(t, pod.namespace) for t in set(pod.shape.terms) - self._user_counts.keys())
+        weight = sum(_weight_of(t, pod.namespace) for t in set(pod.shape.terms) - self._pod_counts.keys())
         return not weight or self._weights[pod.namespace] + weight <= MAX_WEIGHT
 
     def follow(self, pod: PodRecord) -> None:
@@ -180,7 +180,7 @@ class Terms:
         if terms == old_terms:
             return
         for term in terms:
-            if term not in self._user_counts:
+            if term not in self._pod_counts:
                 self._first_namespace[term] = pod.namespace
                 self._weights[pod.namespace] += _weight_of(term, pod.namespace)
             self._add_user(term)
@@ -210,11 +210,11 @@ class Terms:
 
     def selected_counts(self) -> CountsByNode:
         """Return a copy of the nodes of the pods that each term selects."""
-        return self._selected_counts.counts_by_node(self._user_counts)
+        return self._selected_counts.counts_by_node(self._pod_counts)
 
     def anti_affinity_nodes(self) -> CountsByNode:
         """Return a copy of the nodes of the pods that have each term as an anti-affinity term."""
-        return self._carrier_counts.counts_by_node(self._user_counts)
+        return self._carrier_counts.counts_by_node(self._pod_counts)
 
     @property
     def namespace_count(self) -> int:
@@ -229,17 +229,17 @@ class Terms:
 
     def _add_user(self, term: Term) -> None:
         """Add a user of a term. The first user makes the term a followed term."""
-        self._user_counts[term] = self._user_counts.get(term, 0) + 1
-        if self._user_counts[term] == 1:
+        self._pod_counts[term] = self._pod_counts.get(term, 0) + 1
+        if self._pod_counts[term] == 1:
             self._index.add(term)
             self._index_copy = None
             self._selected_counts.put(term, self._pods.counts_of(term))
 
     def _remove_user(self, term: Term) -> None:
         """Remove a user of a term. The term is forgotten with its last user."""
-        self._user_counts[term] -= 1
-        if not self._user_counts[term]:
-            del self._user_counts[term]
+        self._pod_counts[term] -= 1
+        if not self._pod_counts[term]:
+            del self._pod_counts[term]
             self._index.remove(term)
             self._index_copy = None
             self._selected_counts.put(term, {})
@@ -265,7 +265,7 @@ class _ForeignTerms:
     def __init__(self) -> None:
         self._index = TermIndex()
         self._terms_by_pod: dict[Uid, tuple[Term, ...]] = {}
-        self._user_counts: dict[Term, int] = {}
+        self._pod_counts: dict[Term, int] = {}
         self._followed_terms: set[Term] = set()
         self._members: dict[Uid, PodRecord] = {}
         self._member_labels: PodsByLabels | None = None  # made with the first term; many clusters have none
@@ -292,8 +292,8 @@ class _ForeignTerms:
             return []
         self._terms_by_pod[pod.uid] = terms
         for term in terms:
-            self._user_counts[term] = self._user_counts.get(term, 0) + 1
-            if self._user_counts[term] == 1:
+            self._pod_counts[term] = self._pod_counts.get(term, 0) + 1
+            if self._pod_counts[term] == 1:
                 self._index.add(term)
         labels = self._labels_of_members()
         new_terms = [term for term in terms if term not in self._followed_terms and labels.counts_of(term)]
@@ -306,10 +306,10 @@ class _ForeignTerms:
             self._member_labels.add(member, "", sign=-1)
         terms = self._terms_by_pod.pop(uid, ())
         for term in terms:
-            self._user_counts[term] -= 1
-        unused_terms = [term for term in terms if not self._user_counts[term]]
+            self._pod_counts[term] -= 1
+        unused_terms = [term for term in terms if not self._pod_counts[term]]
         for term in unused_terms:
-            del self._user_counts[term]
+            del self._pod_counts[term]
             self._index.remove(term)
         terms_to_forget = [term for term in unused_terms if term in self._followed_terms]
         self._followed_terms.difference_update(terms_to_forget)

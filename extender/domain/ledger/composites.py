@@ -125,7 +125,7 @@ class Composites:
         return list(keys)
 
     def _assignment_of(self, record: GroupRecord) -> Assignment:
-        """Return the group of the pods below a composite or PodGroup."""
+        """Return the group to which the pods of a composite or PodGroup belong, and its fault."""
         path, fault = [record], ""
         while path[-1].parent and not fault:
             upper = self._records.get(path[-1].parent)

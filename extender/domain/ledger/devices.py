@@ -434,14 +434,14 @@ class DeviceInventory:
         return names
 
     def _set_resource(self, name: str) -> None:
-        """Give the ledger the resource of a class and of its selections, or the resource of a selection."""
+        """Give the ledger the resource of a selection, or the resources of a class and its selections."""
         device_class = self._class_of(name)
         offers_anywhere = (self._offers[pool][_ANY_NODE] for pool in self._pools_on.get(_ANY_NODE, ()))
-        is_anywhere = any(device_class in offer.classes for offers in offers_anywhere for offer in offers)
+        is_for_any_node = any(device_class in offer.classes for offers in offers_anywhere for offer in offers)
         for each in (*self._selections.names_of_class(name), name):
             selection = self._selections.by_name.get(each)
             is_known = each in self._classes or selection is not None
-            is_uncounted = is_anywhere or (selection is not None and not selection.is_counted)
+            is_uncounted = is_for_any_node or (selection is not None and not selection.is_counted)
             resource = "" if is_uncounted else self._resource_of(each)
             self._intake.set_device_class(each, resource if is_known else None, self._logical_amounts(each))
 

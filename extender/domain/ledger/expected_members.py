@@ -325,7 +325,7 @@ def _expected_by_part(group: Group) -> dict[int, list[PodRecord]]:
 
 
 def _first_open_part(open_places: Sequence[int], *part_queues: deque[int]) -> int | None:
-    """Return the number of the first part that still lacks pods; None if there is none.
+    """Return the index of the first part that still lacks pods; None if there is none.
 
     Complete parts are dropped from the front of the queues.
     """

@@ -306,9 +306,9 @@ class GroupInfos:
 
     def _spec(self, group: Group, queue: str) -> GroupSpec:
         """Return the spec of a group, which comes from its PodGroup, its job and its pods."""
-        record, is_sized = group.record, group.job is not None or group.is_implied
-        is_sized &= group.job is not None or not group.has_fully_run  # past starts do not count
-        fault = (group.job.fault if group.job else "") or (group.gang_size.fault if is_sized else "")
+        record, uses_gang_size = group.record, group.job is not None or group.is_implied
+        uses_gang_size &= group.job is not None or not group.has_fully_run  # moot after a full run
+        fault = (group.job.fault if group.job else "") or (group.gang_size.fault if uses_gang_size else "")
         fault = fault or length_fault("group", group.key) or length_fault("queue", queue)
         spec = GroupSpec(
             fault=fault,

@@ -153,8 +153,8 @@ class Group(msgspec.Struct, eq=False):
         job_waits = self.job is not None and self.job.is_suspended and not self.job.fault
         if self.last_record is None or job_waits:
             count_by_role = dict(self.job.by_role) if self.job is not None else {}
-            return Needs(self._at_most_created(self.gang_size.members), count_by_role)
-        min_count = self._at_most_created(self.last_record.min_member)
+            return Needs(self._limited_to_created(self.gang_size.members), count_by_role)
+        min_count = self._limited_to_created(self.last_record.min_member)
         if self.job is not None and self.job.is_unsuspended and not self.job.fault:
             min_count = min(min_count, self.job.gang.at_once)
         return Needs(min_count, dict(self.last_record.min_task_member), self.last_record.composite)
@@ -181,7 +181,7 @@ class Group(msgspec.Struct, eq=False):
             return 0
         return self.job.min_partial_size if self.job.min_partial_size < self.needs.min_member else 0
 
-    def _at_most_created(self, count: int) -> int:
+    def _limited_to_created(self, count: int) -> int:
         """Return how many of `count` members will exist. A partial start creates only some."""
         if self.reduced_to is not None:
             return min(count, self.reduced_to)
@@ -330,7 +330,7 @@ class Group(msgspec.Struct, eq=False):
             self.unsuspended_since = now
         phases = Counter(pod.phase for pod in self.pods.values())
         record = self.last_record
-        needed_count = self._at_most_created(record.min_member) if record else self.job.pod_count
+        needed_count = self._limited_to_created(record.min_member) if record else self.job.pod_count
         have_all_run = phases["Running"] + phases["Succeeded"] >= needed_count
         # Ended pods may be deleted, so running pods alone may suffice.
         self.became_ready |= have_all_run or phases["Running"] >= self.job.pod_count

@@ -149,12 +149,12 @@ class Intake:
             self._unavailable_devices.pop(node, None)
             if unavailable:
                 self._unavailable_devices[node] = unavailable
-            self._set_unavailable(node)
+            self._set_unavailable_devices(node)
             if (record := self._nodes.get(node)) is not None:
                 self.put_node(record)
 
-    def _set_unavailable(self, node: str) -> None:
-        """Set the devices of a node that no pod can get.
+    def _set_unavailable_devices(self, node: str) -> None:
+        """Set the number of a node's devices that no pod can get.
 
         Devices of an allocated claim are available to its pods.
         """
@@ -181,7 +181,7 @@ class Intake:
         for node in nodes:
             self._idle_claims[node].add(claim)
         for node in {*old_nodes, *nodes}:
-            self._set_unavailable(node)
+            self._set_unavailable_devices(node)
             self._changes.record_freed()
             self._changes.notify()
 

@@ -99,7 +99,7 @@ class MinResources:
         return self._used_resources.get(key) == requests
 
     def _members(self, group: Group) -> list[PodRecord]:
-        """Return the members that count as users of minResources.
+        """Return the members that use the minResources of their PodGroup.
 
         Before any member has a node, these are all waiting members. From then on, they are the members with
         capacity. If fewer members have capacity than the start needs, waiting members count, too.

@@ -238,16 +238,16 @@ def counted_spec(pod: Pod) -> PodSpec:
         return spec
     resize_condition = condition(status.conditions, "PodResizePending")
     is_infeasible = resize_condition is not None and resize_condition.reason == "Infeasible"
-    containers = [_counted(container, statuses, is_infeasible) for container in spec.containers]
+    containers = [_recount(container, statuses, is_infeasible) for container in spec.containers]
     init_before = spec.init_containers or []
-    counted_init = [_counted(c, statuses, is_infeasible) if c.is_sidecar else c for c in init_before]
+    counted_init = [_recount(c, statuses, is_infeasible) if c.is_sidecar else c for c in init_before]
     pod_level = _counted_requirements(spec.resources, status, is_infeasible)
     if containers == spec.containers and counted_init == init_before and pod_level is spec.resources:
         return spec
     return replace(spec, containers=containers, init_containers=counted_init or None, resources=pod_level)
 
 
-def _counted(container: Container, statuses: Mapping[str, ContainerStatus], is_infeasible: bool) -> Container:
+def _recount(container: Container, statuses: Mapping[str, ContainerStatus], is_infeasible: bool) -> Container:
     """Return a container with the requests that count during its resize, as in kube-scheduler."""
     status = statuses.get(container.name)
     if status is None or status.resources is None:

@@ -195,15 +195,15 @@ class _CachedAnswers:
     """Cached answers for a set of terms.
 
     Attributes:
-        has_any: The answer of `PodsByTerms.has_any`, valid at the version `any_version`.
+        has_any: The answer of `PodsByTerms.has_any`, valid at the version `has_any_version`.
         mask: The answer of `PodsByTerms.domains`, valid at the version `mask_version`.
         progress: For each set of the other sort, how many removals and added pods `mask` accounts for.
     """
 
-    __slots__ = ("any_version", "has_any", "mask", "mask_version", "progress")
+    __slots__ = ("has_any", "has_any_version", "mask", "mask_version", "progress")
 
     def __init__(self) -> None:
-        self.has_any, self.any_version, self.mask_version = False, -1, -1
+        self.has_any, self.has_any_version, self.mask_version = False, -1, -1
         self.mask: Mask | None = None
         self.progress: dict[TermSet, tuple[int, int]] = {}
 
@@ -238,13 +238,13 @@ class PodsByTerms:
             self._version += 1
 
     def has_any(self, terms: TermSet) -> bool:
-        """Return whether any pod on nodes has one of these terms.
+        """Return whether any pod on a node counts for one of these terms.
 
         Raises:
             OverBudget: The evaluation is over budget.
         """
         answers = self._answers_by_set.get(terms) or self._answers_by_set.setdefault(terms, _CachedAnswers())
-        if answers.any_version != self._version:
+        if answers.has_any_version != self._version:
             if terms not in self._has_pods:
                 spend_beyond_free(self._spend, len(terms.terms))
                 self._has_pods[terms] = any(map(self._snapshot_counts.get, terms.terms))
@@ -254,7 +254,7 @@ class PodsByTerms:
             else:
                 node_counts = (changes.by_node for _, changes in self._peers_of(terms))
                 answers.has_any = self._has_pods[terms] or any(node_counts)
-            answers.any_version = self._version
+            answers.has_any_version = self._version
         return answers.has_any
 
     def domains(self, terms: TermSet) -> Mask:
@@ -639,7 +639,7 @@ class AffinityCounts:
     def _rows_of_term(self, term: Term, pod: PodRecord) -> Mask:
         """Return the rows of the domains that hold a pod that `term` selects.
 
-        If there is none yet and the term selects the pod itself, the pod may go to any domain.
+        If no node has such a pod yet and the term selects `pod` itself, it may go to any domain.
         """
         self.effort.spend(cost_on_rows(self._nodes, _NEAR_COST))
         terms = self.sets.set_of((term,))

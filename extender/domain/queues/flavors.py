@@ -250,9 +250,9 @@ class PoolRows:
         return {name: n for pool in self._containing_pools[part] for name, n in pool.rename(amounts).items()}
 
     def max_requests(self, flavors: Sequence[Flavor], amounts: Resources) -> Resources:
-        """Return the most that queues with these flavors may request of each pool.
+        """Return the amounts in each pool from which queues with these flavors may request.
 
-        Queues without flavors may request amounts of all pools.
+        Queues without flavors may request from all pools.
         """
         parts = tuple(flavor.nodes for flavor in flavors)
         if parts not in self._overlapping_pools:

@@ -240,8 +240,8 @@ class UsageMeter:
     def _add_to_parts(self, holding: HeldAmounts | None, now: float, sign: int) -> None:
         """Add a group's amounts to the current allocation, or remove them (`sign` is -1).
 
-        When the last sample was taken, the group did not hold these amounts yet. A correction accounts for
-        the time since the last sample.
+        The next sample counts the new allocation from the last sample on. A correction removes the time
+        between the last sample and this change.
         """
         for holder, part in parts_of(holding, self._total or {}).items() if holding is not None else ():
             new_part = self._held_parts.get(holder, 0.0) + sign * part

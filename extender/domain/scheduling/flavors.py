@@ -212,7 +212,7 @@ def by_role(group: GroupInfo, pods: Iterable[PodRecord]) -> dict[str, list[PodRe
 
 @computed_once
 def role_key(group: GroupInfo) -> NeedKey:
-    """Return roles and shapes of missing members, and roles, shapes and nodes of existing members."""
+    """Count missing members by role and shape, and placed members by role, shape and node."""
     missing_counts = Counter((role_of(group, pod), pod.shape, "") for pod in missing(group).members)
     pods = (pod for pod in group.placed_pods if pod.holds_capacity)
     placed_counts = Counter((role_of(group, pod), pod.shape, pod.node) for pod in pods)

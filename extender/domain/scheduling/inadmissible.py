@@ -74,9 +74,9 @@ class InadmissibleGroups:
         return self.previous.groups if self.memory is not None else {}
 
     def requeue_changed(self, cycle: Cycle, withheld_by_group: WithheldByGroup) -> list[GroupInfo]:
-        """Return one group of each class that a change concerns.
+        """Requeue a group of each class that a change concerns, and return these groups.
 
-        The budget of the cycle is complete by now.
+        The caller has already completed the budget of the cycle.
         """
         self.group_by_class, self._remaining_keys = {}, {}
         capacity = cycle.budget.planner.capacity
@@ -190,10 +190,10 @@ class InadmissibleGroups:
         return self.active_groups.keys() != old_keys
 
     def _requeue_all(self, memory: Memory) -> None:
-        """Requeue all groups, except groups whose own state decides on them.
+        """Requeue all groups, except groups whose decisions depend only on their own state.
 
-        The latter groups are requeued only if their own objects have changed, or if an instant is due that
-        their decisions depend on.
+        These groups are requeued only if their own objects have changed, or if their decisions depend on an
+        instant that is due.
         """
         self.are_all_active = True
         if memory.evaluable_keys is None:

@@ -89,7 +89,10 @@ def keep_plans(cycle: Cycle, groups: Iterable[GroupInfo]) -> list[ActivePlan]:
 
 
 def _valid_plan(cycle: Cycle, group: GroupInfo) -> ValidPlan:
-    """Return the holding that a group keeps, and the nodes that the scheduler rejected, by member."""
+    """Return the holding that a group keeps, and its rejected nodes by member.
+
+    The planner does not use these nodes for the members again in this cycle.
+    """
     holding, unused_nodes = group.compute(_holding), group.compute(_oldest_unused_nodes)
     if (flavors := cycle.budget.flavors).flavors_of(group.queue):
         # A node whose labels have changed may no longer have a flavor of the queue.

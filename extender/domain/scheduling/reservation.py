@@ -153,9 +153,9 @@ class Reservations:
         if self._backfill.forecast.still_fits(old, group):
             return old
         new_reservation = self._backfill.forecast.with_new_start(old, group)
-        if new_reservation is not None and (cycle.snapshot.now < old.stays_until or self._has_searched()):
+        if new_reservation is not None and (cycle.snapshot.now < old.stays_until or self._postpone_search()):
             return _passable_no_later(new_reservation, old)
-        if new_reservation is None and self._has_searched():
+        if new_reservation is None and self._postpone_search():
             return None
         stay_seconds = max(2.0 * (old.stays_until - old.since), _MIN_STAY_SECONDS)
         new = self._backfill.forecast.search(group, self.unreserved_capacity(), stay_seconds)
@@ -163,7 +163,7 @@ class Reservations:
             return None
         return replace(_passable_no_later(new, old), since=old.since, is_promised=old.is_promised)
 
-    def _has_searched(self) -> bool:
+    def _postpone_search(self) -> bool:
         """Return whether this cycle has searched nodes already.
 
         If so, request a cycle for the next search.
@@ -305,8 +305,9 @@ class Reservations:
     def make_reservations(self) -> None:
         """Make more reservations at the end of a cycle. These reserve nothing before the next cycle.
 
-        Candidates are the first groups of the queues, the group with the longest wait first. A group that
-        cannot get a reservation blocks other groups only if the limit of all reservations is too low for it.
+        Candidates are the first groups of the equivalence classes. The queue whose first candidate has waited
+        longest comes first. The first candidate blocks the others only if it exceeds the limit of all
+        reservations.
         """
         self.first_by_class = {class_: min(line, key=self._rank) for class_, line in self._lines.items()}
         reserving_queues = {group.queue for group, _ in self._holders.values()}
@@ -319,7 +320,7 @@ class Reservations:
         self.eligible_groups = list(chain.from_iterable(ordered_lines))
         if self.eligible_groups and not self._is_within_limit(missing(self.eligible_groups[0]).requests):
             self.next_group, self.eligible_groups = self.eligible_groups[0], self.eligible_groups[:1]
-        elif self.eligible_groups and not self._has_searched():
+        elif self.eligible_groups and not self._postpone_search():
             self._search(self._groups_to_search(self.eligible_groups))
 
     def _has_waited_enough(self, group: GroupInfo) -> bool:

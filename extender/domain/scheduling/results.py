@@ -158,9 +158,9 @@ def positions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> Po
 
 
 def _lines_of(evaluation: Evaluation) -> dict[str, Sequence[GroupInfo]]:
-    """Return the groups in line by queue.
+    """Return the groups that wait in line, by queue.
 
-    The lines also include groups in backoff that this cycle did not evaluate in order.
+    The lines also include groups in backoff, which this cycle has not put in order.
     """
     cycle, order_key = evaluation.cycle, _order_key_of(evaluation)
     groups_in_backoff: dict[str, list[GroupInfo]] = {}
@@ -228,7 +228,7 @@ def decisions_of(evaluation: Evaluation, inadmissible: InadmissibleGroups) -> De
     renumbered_keys = [key for key in changes if _is_renumbered(old.get(key), new[key]) and key not in dirty]
     renumbered_set = frozenset(renumbered_keys)
     changed_groups = [key for key in new if key in dirty or (key in changes and key not in renumbered_set)]
-    changed_groups += sorted(gone_keys | (dirty - new.keys()))  # the order depends only on decisions
+    changed_groups += sorted(gone_keys | (dirty - new.keys()))  # sorted, as sets have no fixed order
     differences = column_changes(old, groups, changed_groups, queue_column)
     counts = add_changes(previous.counts, differences)
     local_differences = column_changes(old, groups, changed_groups, local_queue_column)

@@ -294,7 +294,7 @@ class Candidates:
                 eviction_units: list[EvictionUnit] = []
                 with suppress(Exception):  # an error of one group does not affect others
                     eviction_units = eviction_units_of(victim, cause, protection)
-                is_any_excluded = self._excluded_uids or self._cycle.snapshot.disruption_budgets
+                is_any_excluded = self._excluded_uid_sets or self._cycle.snapshot.disruption_budgets
                 yield from filter(self._is_evictable, eviction_units) if is_any_excluded else eviction_units
 
     def _groups_up_to(self, priority: float, queues: Iterable[str]) -> Iterator[GroupInfo]:
@@ -396,12 +396,12 @@ class Candidates:
         None of its pods may be a victim already, be promised to a group, or have a refused eviction. In
         addition, disruption budgets must allow the eviction, unless the unit overrules them.
         """
-        is_excluded = any(pod.uid in uids for uids in self._excluded_uids for pod in eviction_unit.pods)
+        is_excluded = any(pod.uid in uids for uids in self._excluded_uid_sets for pod in eviction_unit.pods)
         return not is_excluded and (eviction_unit.overrules or self.disruptions.may_evict(eviction_unit.pods))
 
     @property
-    def _excluded_uids(self) -> list[Container[Uid]]:
-        """Return the sets of pods that are victims already, were promised, or whose eviction was refused.
+    def _excluded_uid_sets(self) -> list[Container[Uid]]:
+        """Return the sets of UIDs of current victims, promised pods and pods whose eviction was refused.
 
         Empty sets are left out.
         """

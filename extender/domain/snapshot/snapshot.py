@@ -170,7 +170,7 @@ _CountChange = tuple[Any, Any, int]
 def _with_count_changes(
     counts: Mapping[Any, Mapping[Any, int]], changes: Iterable[_CountChange]
 ) -> dict[Any, dict[Any, int]]:
-    """Return the two-level counts after changes, without zeros. Outer keys of `counts` stay even if empty."""
+    """Return the two-level counts after changes, without zeros. Outer entries of `counts` stay when empty."""
     new_counts: dict[Any, dict[Any, int]] = {**counts}  # type: ignore[dict-item]
     copied_keys: set[Any] = set()
     for key, counted_key, times in changes:

@@ -142,7 +142,7 @@ class Accepted(NamedTuple):
 def make_nodes(
     count: int, cpu: str, memory: str, gpu: int = 0, devices: tuple[str, int] | None = None
 ) -> VirtualWorkload:
-    """Return a workload of equal nodes. `devices` is a DeviceClass and its number of devices on each node."""
+    """Return a workload of equal nodes. `devices` names a DeviceClass and counts its devices on each node."""
     names = [f"node-{number}" for number in range(1, count + 1)]
     nodes = (Accepted(node(name, cpu, memory, gpu), None) for name in names)
     device_objects = devices_of(names, *devices) if devices else ()

@@ -1,4 +1,4 @@
-"""SVG parts whose classes have colours for light and dark pages, and a panel with two axes."""
+"""SVG parts with CSS classes for light and dark pages, and a panel with two axes."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ def box(x: float, y: float, width: float, height: float, css_class: str, title: 
 
 
 def boxes(css_class: str, places: Iterable[tuple[float, float, float, float]]) -> str:
-    """Return many boxes as one path. The path needs a fifth of the characters that separate boxes need."""
+    """Return many boxes as one path, which has a fifth of the length of separate boxes."""
     path = "".join(
         f"M{x:.1f} {y:.1f}h{max(width, 0.3):.2f}v{max(height, 0.1):.2f}h-{max(width, 0.3):.2f}z"
         for x, y, width, height in places
@@ -118,8 +118,8 @@ class Panel(NamedTuple):
     def time_axis(self, top: float) -> Iterator[str]:
         """Yield the time axis at the bottom, with vertical lines up to `top`."""
         span = self.end - self.begin
-        days = 86400 * int(span // (86400 * _MAX_TICKS) + 1)
-        step = next((tick for tick in _TICK_SECONDS if span / tick <= _MAX_TICKS), days)
+        day_step = 86400 * int(span // (86400 * _MAX_TICKS) + 1)
+        step = next((tick for tick in _TICK_SECONDS if span / tick <= _MAX_TICKS), day_step)
         for index in range(int(span // step) + 1):
             x = self.x(self.begin + index * step)
             label = re.sub(r"(?<=[mhd])00[a-z]$", "", precise_duration(index * step))  # 30m, not 30m00s

@@ -242,7 +242,7 @@ def _spread_arrivals(
 ) -> list[Row]:
     """Return the rows with arrivals at multiples of `step` seconds.
 
-    The arrivals span a time in which the cluster could do only the work of the rows divided by `load`.
+    The arrivals span a time in which the rows request `load` times the work that the cluster can do.
     """
     work = sum(row.members * int(row.requests["cpu"]) * (row.seconds or 0.0) for row in rows)
     span = work / capacity.total / load
