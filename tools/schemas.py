@@ -1,9 +1,9 @@
 """Schemas of Kubernetes' own kinds for the embedded API server, as a real API server publishes them.
 
-    python -m tools.schemas          starts the control plane of the e2e tests, writes the schemas
+    python -m tools.schemas          starts the control plane of the e2e tests, and writes the schemas
     python -m tools.schemas --check  compares the schemas; exit status 1 if they differ
 
-The file has one schema in each line, so that the changes of the next release are readable as a diff. kubectl
+Each file has one entry in each line, so that the changes of the next release are readable as a diff. kubectl
 sends these kinds as protobuf messages, whose fields are in the Go modules of the same release
 (proto_messages.py).
 """

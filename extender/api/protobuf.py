@@ -31,7 +31,7 @@ def message_types(tables: Mapping[str, Fields]) -> dict[str, Any]:
 
     Decoding follows Go: if a string field occurs twice, the later one counts; other fields are merged.
     """
-    # With this edition, texts are checked, and fields that are set are written even if they are empty.
+    # With this edition, strings must be UTF-8, and set fields are written even if they are empty.
     file = FileDescriptorProto(
         name="kubernetes", package="kubernetes", syntax="editions", edition=EDITION_2023
     )
@@ -78,7 +78,7 @@ _STATUS = message_types(
 )["Status"]
 # In bytes. etcd accepts requests of 1.5 MiB, and JSON may need six bytes for one byte of a pod.
 MAX_FRAME_BYTES = 16 << 20
-LENGTH_BYTES = 4  # bytes of the length in front of each frame of a watch, in big-endian order
+LENGTH_BYTES = 4  # size of the length that begins each frame of a watch, in big-endian order
 
 
 class LongFrame(ValueError):

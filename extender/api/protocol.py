@@ -133,8 +133,8 @@ def decode(body: bytes, kind: type[T]) -> T:
         # Respell the top-level keys as Go writes them, and leave out unknown keys.
         spelling = {name.lower(): name for name in kind.__struct_encode_fields__}
         values = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        known = {spelling[key.lower()]: value for key, value in values.items() if key.lower() in spelling}
-        return msgspec.json.decode(msgspec.json.encode(known), type=kind)
+        respelled = {spelling[key.lower()]: value for key, value in values.items() if key.lower() in spelling}
+        return msgspec.json.decode(msgspec.json.encode(respelled), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise MalformedRequest(str(fault)) from fault
 

@@ -22,11 +22,11 @@ _SELF_STEP = "."
 
 
 def read_paths(fields: Json, at: Path = ()) -> Paths:
-    """Return the paths in a FieldsV1 object below `at`. A field with subfields counts if it has a dot."""
+    """Return the paths below `at` in a FieldsV1 object. A field with subfields is a path if it has `.`."""
     paths = set[Path]()
-    for step, below in fields.items():
+    for step, subfields in fields.items():
         path = at if step == _SELF_STEP else (*at, step)
-        paths |= read_paths(below, path) if below else {path}
+        paths |= read_paths(subfields, path) if subfields else {path}
     return frozenset(paths)
 
 

@@ -185,7 +185,7 @@ def resume_job(targets: list[Target], **flags: Any) -> None:
     Jobs whose starts timed out too often resume as well. A suspended job goes back to its place in the queue.
     JOB is NAME, or KIND/NAME, such as job/train or jobset/train.
     """
-    _change(targets, _resume, "resumed", **flags)
+    _change(targets, _resume_change, "resumed", **flags)
 
 
 @job.command("stop")
@@ -249,7 +249,7 @@ def _hold(job: "ObservedJob") -> "JobChange":
     return JobChange({HOLD: "true"})
 
 
-def _resume(job: "ObservedJob") -> "JobChange":
+def _resume_change(job: "ObservedJob") -> "JobChange":
     from extender.domain.snapshot.jobs import resume_change
 
     if not job.podgroup and not job.admitted_at and not job.is_stopped:

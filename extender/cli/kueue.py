@@ -536,9 +536,9 @@ def _clear_kueue_fields(obj: Json) -> Iterator[str]:
     for labels in _metadata_maps(obj, "labels", "matchLabels"):
         if keys.KUEUE_QUEUE in labels:
             labels.setdefault(keys.LOCAL_QUEUE, labels.pop(keys.KUEUE_QUEUE))
-    for node in _mappings(obj):
-        if str(node.get("managedBy")).startswith(f"{GROUP}/"):
-            yield f"managedBy: {node.pop('managedBy')} is left out"
+    for mapping in _mappings(obj):
+        if str(mapping.get("managedBy")).startswith(f"{GROUP}/"):
+            yield f"managedBy: {mapping.pop('managedBy')} is left out"
     effective_keys = (*_EFFECTIVE_KEYS, *((_POD_GROUP_LABEL, _POD_COUNT) if _pod_group(obj) else ()))
     names = (key for part in _metadata_maps(obj, "labels", "annotations") for key in part)
     unused_keys = (key for key in names if f"{GROUP}/" in key and key not in effective_keys)

@@ -1,4 +1,4 @@
-"""`muster report`: waits, usage, and the work that evictions lost."""
+"""`muster report`: waits, usage, and the work that was lost by evictions."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_ANSWER_BYTES = 2**28  # maximum bytes of an answer
 _WIDE_COLUMNS = ("LONGEST", "CPU-LOST", "DESERVED")  # columns of wide tables only
-_CSV_COLUMNS = {  # columns of CSV, by field of a row
+_CSV_COLUMNS = {  # fields of a row, by column of CSV
     "starts": "starts",
     "waiting": "waiting",
     "wait_median_seconds": "wait_median",
@@ -138,10 +138,10 @@ def _hours(hours: float | None) -> str:
 def _csv(history: "Report") -> str:
     """Return a heading, and a line for each name; durations in seconds, numbers unrounded."""
     text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([history.by, *_CSV_COLUMNS, "since", "until"])
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([history.by, *_CSV_COLUMNS, "since", "until"])
     for row in history.rows:
         name = f"'{row.name}" if row.name.startswith(_FORMULA_PREFIXES) else row.name
-        values = (getattr(row, column) for column in _CSV_COLUMNS.values())
-        rows.writerow([name, *values, history.since, history.until])
+        values = (getattr(row, field) for field in _CSV_COLUMNS.values())
+        writer.writerow([name, *values, history.since, history.until])
     return text.getvalue()

@@ -230,7 +230,7 @@ def _in_cluster(access: ClusterAccess, manifests: Manifests) -> Manifests:
         for resource, kind in _REFERRED_KINDS
         for obj in _objects_of(access.reader, resource)
     ]
-    from_files = [item._replace(object=_in_namespace(item, access.namespace)) for item in manifests.objects]
+    from_files = [item._replace(object=_with_namespace(item, access.namespace)) for item in manifests.objects]
     file_places = {item.where for item in from_files if item.kind is not NAMESPACES}
     # Leave out the namespaces that `load` added for other objects: the cluster must have these.
     from_files = [item for item in from_files if not (item.kind is NAMESPACES and item.where in file_places)]
@@ -267,10 +267,10 @@ def _outline(obj: Json, kind: ResourceKind) -> Json:
     return {**head, **{name: obj[name] for name in parts if name in obj}}
 
 
-def _in_namespace(manifest: Manifest, namespace: str) -> Json:
+def _with_namespace(manifest: Manifest, namespace: str) -> Json:
     """Return the object of a manifest.
 
-    If it has no namespace, but needs one, it gets the command's namespace.
+    An object without a namespace gets the command's namespace, unless its kind is cluster-scoped.
     """
     obj, meta = manifest.object, manifest.object["metadata"]
     if meta.get("namespace") or (manifest.kind is not None and not manifest.kind.namespaced):

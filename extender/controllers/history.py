@@ -121,9 +121,10 @@ class History:
                     del self._latest_records[next(iter(self._latest_records))]
 
     def _restart(self, unfinished: OpenRecords | None) -> None:
-        """Continue the history from the records of the file that are still open.
+        """Continue the history from the unfinished records of the file.
 
-        `unfinished` is None if the file cannot be opened. Then the history begins empty, in memory.
+        `unfinished` is None if the file cannot be opened. Then a history that has not begun is empty, and
+        stays in memory.
         """
         with self._lock:
             if unfinished is not None and self._file is not None:
@@ -287,7 +288,7 @@ class _File:
             self._cleaned_at = -inf if has_more else now
 
     def _open(self) -> HistoryFile:
-        """Open the file, and pass its records without an end to `on_open`."""
+        """Open the file, and pass its unfinished records to `on_open`."""
         opened = HistoryFile(self.path)
         try:
             self._on_open(opened.open_records())

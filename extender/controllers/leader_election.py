@@ -1,4 +1,4 @@
-"""Leadership that follows the scheduler: the replica next to the scheduler that holds the Lease leads.
+"""Leadership that follows the scheduler: a replica leads if the scheduler in its pod holds the Lease.
 
 The scheduler calls only the replica in its own pod. The identity in the Lease begins with the host name of
 the pod, and Muster as a sidecar in this pod has the same host name. If the Lease has not changed for as long

@@ -40,7 +40,7 @@ from extender.controllers.provisioning import ProvisioningRequests
 from extender.domain.explain.explain import WhyGroup
 from extender.domain.model import wire_records as markers
 from extender.domain.model.ownership import group_name_of
-from extender.domain.model.queue_of_group import entry_annotation, recorded_queue
+from extender.domain.model.queue_of_group import entry_annotation, recorded_queue_uid
 from extender.domain.model.reasons import Outcome, Reason, Verdict
 from extender.domain.model.records import GroupKey, GroupRecord, Origin
 from extender.domain.model.resources import quantities
@@ -159,15 +159,15 @@ def wait_details(
 def reported_status(group: PodGroup) -> ReportedStatus:
     """Return the status and the records that a PodGroup has in the API server."""
     status = group.status
-    scheduled, stood_whole = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
+    scheduled, whole_condition = (condition(status.conditions, kind) for kind in (SCHEDULED, STOOD_WHOLE))
     return ReportedStatus(
         phase=status.phase,
         is_scheduled=scheduled is not None and scheduled.status == "True",
         reason=scheduled.reason if scheduled else "",
         detail=scheduled.message if scheduled else "",
-        whole_count=markers.whole_members(stood_whole, group.metadata.uid) if stood_whole else None,
+        whole_count=markers.whole_members(whole_condition, group.metadata.uid) if whole_condition else None,
         member_counts=(status.running, status.succeeded, status.failed),
-        queue_uid=recorded_queue(group.metadata),
+        queue_uid=recorded_queue_uid(group.metadata),
         is_admitted=markers.has_admitted_record(group.metadata),
         timeout_count=markers.recorded_timeouts(group.metadata),
         waiting=status.waiting and replace(status.waiting, since=None),
@@ -311,11 +311,11 @@ class PodGroupStatusController(PacedController[GroupKey]):
         super().prepare()
         self._next_numbers_at: dict[GroupKey, float] = {}  # when the numbers of a group may be written next
         self._lacks_waiting_field = False  # whether the CRD drops status.waiting, as Volcano's own CRD does
-        self._groups_left_to_volcano: set[GroupKey] = set()  # until its scheduler ends
+        self._groups_left_to_volcano: set[GroupKey] = set()  # until Volcano's ends
         self._filling_until: dict[GroupKey, float] = {}  # end of the pause while members are created
         self._seen_queues: Mapping[str, QueueDecision] = {}  # queues in the previous decisions
         self._renumbered_groups: dict[GroupKey, None] = {}  # groups with changed numbers, for the next cycles
-        self._numbered_serial = -1  # serial of the last decisions whose changed numbers were added
+        self._numbered_serial = -1  # serial of the last decisions that _renumbered_groups covers
         self._backoff = WriteBackoff(self._clock)
 
     def _on_change(self, key: GroupKey) -> None:

@@ -328,12 +328,12 @@ class VolcanoJobsController(RecordingController[Uid]):
     def _apply_objects(self, job: VolcanoJob, memory: _JobMemory) -> None:
         """Create the objects of the job's plugins. Until these objects exist, the job gets no pods.
 
-        The name of the Secret is written into the status first, because pods use the name in the status.
+        The status gets the name of the Secret before pods exist, because pods read the name there.
         """
-        complete_job = with_defaults(job)
+        job_with_defaults = with_defaults(job)
         try:
-            self._objects.apply(complete_job)
-            memory.secret = memory.secret or self._objects.make_secret(complete_job)
+            self._objects.apply(job_with_defaults)
+            memory.secret = memory.secret or self._objects.make_secret(job_with_defaults)
         except Refused as fault:
             if not fault.is_transient:
                 self._ledger.record_refusal(_group_key(job), fault.message)

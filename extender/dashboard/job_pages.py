@@ -114,7 +114,7 @@ class JobIndex:
     def address(self, group: GroupSummary) -> Mapping[str, Any]:
         """Return the parts of a group's address.
 
-        The address names the owner of the group. If `of_owner` returns another group for this owner,
+        The address names the owner of the group. If another group stands for this owner,
         for example a newer group, the address names the group itself.
         """
         is_replaced = self._group_by_display_name.get(group.display_name, group).name != group.name

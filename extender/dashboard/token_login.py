@@ -75,8 +75,8 @@ class Tokens:
 
         def review_token() -> Subject | None:
             with self._lock:
-                available = min(limit.tokens_at(self._clock()) for limit in self._limits(address))
-                if available < 1 and key not in self._trusted_tokens:
+                attempts_left = min(limit.tokens_at(self._clock()) for limit in self._limits(address))
+                if attempts_left < 1 and key not in self._trusted_tokens:
                     raise TooManyRequests("Too many tokens are tried: wait a moment", retry_after=2)
             owner = self._review(token)
             with self._lock:

@@ -125,7 +125,7 @@ class ApiEndpoint:
 
     @property
     def authorization(self) -> str:
-        """Return the value of the Authorization header. It may be necessary to read the token first.
+        """Return the value of the Authorization header. If a check is due, reload the token first.
 
         The value is empty for a client certificate, or without credentials.
         """
@@ -282,7 +282,7 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
 
     1. The file in `kubeconfig`.
     2. $KUBECONFIG.
-    3. The service account of the pod.
+    3. The service account of the pod, unless `context` is given.
     4. ~/.kube/config.
 
     Raises:
@@ -292,11 +292,11 @@ def find_endpoint(kubeconfig: str | None, context: str | None) -> ApiEndpoint:
     from kubernetes.client import Configuration
     from kubernetes.config import incluster_config
 
-    is_in_pod = not context and "KUBERNETES_SERVICE_HOST" in os.environ
+    may_use_account = not context and "KUBERNETES_SERVICE_HOST" in os.environ
     path = kubeconfig or os.environ.get("KUBECONFIG")
-    uses_service_account = is_in_pod and not path
+    uses_service_account = may_use_account and not path
     known = None if uses_service_account else contexts(kubeconfig)
-    if known and not context and (kubeconfig or not is_in_pod):
+    if known and not context and (kubeconfig or not may_use_account):
         _check_current_context(kubeconfig, known)
     cluster = known.clusters.get(context or known.current_context) if known else None
     server = known.servers.get(cluster) if known else None
@@ -437,8 +437,8 @@ def own_namespace(kubeconfig: str | None, context: str | None) -> str:
     Raises:
         NoConfiguration: The files are invalid.
     """
-    is_in_pod = not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
-    if not kubeconfig and not context and is_in_pod:
+    may_use_account = not os.environ.get("KUBECONFIG") and "KUBERNETES_SERVICE_HOST" in os.environ
+    if not kubeconfig and not context and may_use_account:
         namespace = _NAMESPACE_FILE.read_text() if _NAMESPACE_FILE.exists() else ""
     else:
         all_contexts = contexts(kubeconfig)

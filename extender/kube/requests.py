@@ -121,7 +121,7 @@ class Editor(Requests):
         return answer
 
     def ensure_state(self, answer: Json, state: str | None, dry_run: bool = False) -> None:
-        """Create a Command for the state if the CRD has dropped the state from `answer`.
+        """Create a Command for the state if the API server has dropped the state from `answer`.
 
         Volcano's own CRD lacks `spec.state`, and the API server drops unknown fields. vcctl creates the same
         Command of bus.volcano.sh, and Muster executes it.

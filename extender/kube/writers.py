@@ -185,8 +185,8 @@ class Writers:
                 self.outcome_counts[outcome] += 1
                 self._running_keys.discard(write.key)
                 if outcome == "retried" and not self._is_stopped and write.key not in self._pending_writes:
-                    advice = fault.retry_after if isinstance(fault, Refused) else None
-                    due_at = self._clock() + max(write.backoff.delay(), advice or 0.0)
+                    advised_delay = fault.retry_after if isinstance(fault, Refused) else None
+                    due_at = self._clock() + max(write.backoff.delay(), advised_delay or 0.0)
                     self._pending_writes[write.key] = write
                     heapq.heappush(self._retries, (due_at, next(self._serial), write))
                 self._condition.notify()

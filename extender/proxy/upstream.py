@@ -112,7 +112,7 @@ class Upstream:
 
         async def send() -> aiohttp.ClientResponse:
             sent_headers = headers_for_upstream(headers, self._endpoint.current_header)
-            if not body:  # the API server would wait for an announced body
+            if not body:  # with this header, the API server would wait
                 sent_headers.popall(hdrs.CONTENT_LENGTH, None)
             return await self._sessions[request_class].request(
                 target.method,

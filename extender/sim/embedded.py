@@ -115,9 +115,9 @@ class Embedded:
         `sizes` has the number of blocks (optional), of racks in each block, and of nodes in each rack.
         """
         levels = _TOPOLOGY_LEVELS[1 - len(sizes) :]
-        for numbers_of_node in product(*(range(1, size + 1) for size in sizes)):
-            new_node = node(f"node-{'-'.join(map(str, numbers_of_node))}", cpu, memory, gpu)
-            numbers = zip(levels, numbers_of_node, strict=False)
+        for node_position in product(*(range(1, size + 1) for size in sizes)):
+            new_node = node(f"node-{'-'.join(map(str, node_position))}", cpu, memory, gpu)
+            numbers = zip(levels, node_position, strict=False)
             labels = {level: f"{level.rpartition('/')[2]}-{number}" for level, number in numbers}
             new_node["metadata"]["labels"] = labels
             self.service.create(NODES, "", new_node)

@@ -261,10 +261,10 @@ def _policy_faults(path: str, policies: Sequence[LifecyclePolicy]) -> Iterator[F
 
 def _single_policy_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault]:
     """Yield the faults of a single policy."""
-    events, number = policy.all_events, policy.exit_code
-    if bool(events) is (number is not None):
-        code, number_set = (Code.POLICY_BOTH, "both") if events else (Code.POLICY_NEITHER, "neither")
-        yield Fault(code, field, f"{number_set} given: set an event or an exit code")
+    events, exit_code = policy.all_events, policy.exit_code
+    if bool(events) is (exit_code is not None):
+        code, given_word = (Code.POLICY_BOTH, "both") if events else (Code.POLICY_NEITHER, "neither")
+        yield Fault(code, field, f"{given_word} given: set an event or an exit code")
         return
     for event in events:
         if event not in EVENTS:
@@ -273,7 +273,7 @@ def _single_policy_faults(field: str, policy: LifecyclePolicy) -> Iterator[Fault
     if (events or policy.action) and policy.action not in _ACTIONS:
         text = f"invalid value {_repr(policy.action)}: must be one of {', '.join(_ACTIONS)}"
         yield Fault(Code.POLICY_INVALID_ACTION, f"{field}.action", text)
-    if number == 0:
+    if exit_code == 0:
         text = "invalid value 0, with which no container fails: must be any other number"
         yield Fault(Code.POLICY_EXIT_CODE_ZERO, f"{field}.exitCode", text)
     if policy.timeout and not _is_duration(policy.timeout):

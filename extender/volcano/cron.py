@@ -18,7 +18,7 @@ from extender.api.keys import MAY_USE
 from extender.api.objects.volcano import ActiveJob, CronJob, CronJobStatus, Json, VolcanoJob
 from extender.api.units import timestamp_at, unix_seconds
 from extender.api.workloads.operators import VOLCANO_JOB
-from extender.domain.model.queue_of_group import recorded_use, use_record
+from extender.domain.model.queue_of_group import may_use_annotation, recorded_usable_queue
 from extender.domain.model.reasons import EventReason
 from extender.volcano.plan import Remark
 from extender.volcano.states import JobPhase, phase_of
@@ -171,8 +171,8 @@ def _job(cron: CronJob, at: float, timestamp: str) -> Json:
     meta, template = cron.metadata, cron.spec.job_template
     # The right of the author is recorded on the CronJob, not in its template, which any author may write.
     annotations = {key: text for key, text in (template.metadata.annotations or {}).items() if key != MAY_USE}
-    if queue := recorded_use(meta, "CronJob"):
-        annotations |= use_record(queue, VOLCANO_JOB.kind)
+    if queue := recorded_usable_queue(meta, "CronJob"):
+        annotations |= may_use_annotation(queue, VOLCANO_JOB.kind)
     owner = {"apiVersion": JOB_VERSION, "kind": "CronJob", "name": meta.name, "uid": meta.uid}
     metadata = {
         "name": f"{meta.name}-{int(at) // 60}",

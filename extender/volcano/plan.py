@@ -285,15 +285,15 @@ def _implied_status(view: JobView, status: JobStatus, deletes_pods: bool) -> Job
     """
     phase = phase_of(status.state.phase)
     next_phase, state = implied_phase(phase, status, view.job.spec), status.state
-    is_same = next_phase is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
-    if is_same or (phase is JobPhase.RESTARTING and next_phase is JobPhase.PENDING and deletes_pods):
+    stays_in_phase = next_phase is phase or (phase is JobPhase.PENDING and not view.may_have_pods)
+    if stays_in_phase or (phase is JobPhase.RESTARTING and next_phase is JobPhase.PENDING and deletes_pods):
         return status  # a restart lasts until the watch has shown the end of all deleted pods
     if next_phase is JobPhase.FAILED and phase is JobPhase.RESTARTING:
         message = f"{state.message}; it may be restarted {view.job.spec.max_retry} times"
         return in_phase(status, next_phase, view.now, "MaxRetryReached", message.removeprefix("; "))
     if next_phase in FINAL_PHASES and phase is JobPhase.RUNNING:
-        pods = view.job.spec.members
-        message = f"{status.succeeded} of its {pods} pods have succeeded, {status.failed} failed"
+        pod_count = view.job.spec.members
+        message = f"{status.succeeded} of its {pod_count} pods have succeeded, {status.failed} failed"
         return in_phase(status, next_phase, view.now, "PodsEnded", message)
     if next_phase is JobPhase.RUNNING and state.reason == _WAITING:
         return in_phase(status, next_phase, view.now)

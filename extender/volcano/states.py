@@ -184,9 +184,9 @@ def initial_status(job: VolcanoJob, pods: Sequence[JobPod], now: float) -> JobSt
 def in_phase(
     status: JobStatus, phase: JobPhase, now: float, reason: str = "", message: str = ""
 ) -> JobStatus:
-    """Return the status with a new phase, reason and message. The phase may be unchanged.
+    """Return the status with this phase, reason and message. It may already have this phase.
 
-    The result has one condition for each phase, with the last time at which the job entered the phase. The
+    The result has a condition for each phase that the job has entered, with the time of the last entry. The
     newest condition comes last.
     """
     if status.state.phase == phase:

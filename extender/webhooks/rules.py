@@ -87,8 +87,8 @@ from extender.domain.model.queue_of_group import (
     author_record,
     explicit_queue,
     local_queue_label,
+    may_use_annotation,
     recorded_author,
-    use_record,
 )
 from extender.domain.model.records import GroupKey
 from extender.domain.snapshot.jobs import AnyJob, JobKind, queue_named_by
@@ -465,7 +465,7 @@ class AdmissionRules:
         if faults := entry.review_use(target, *users):
             warnings = [f"it will wait: {fault}" for fault in faults]
             return ReviewOutcome(warnings=warnings, patch=annotate(meta, author))
-        return ReviewOutcome(patch=annotate(meta, {**use_record(target.queue, kind.kind), **author}))
+        return ReviewOutcome(patch=annotate(meta, {**may_use_annotation(target.queue, kind.kind), **author}))
 
     def record_author(self, request: ReviewRequest) -> ReviewOutcome:
         """Record the author of an object whose pods enter the queue of the object."""

@@ -21,11 +21,11 @@ _ENDS_RULE = "and must start and end with an alphanumeric character"
 _LOWER_RULE = "must consist of lower case alphanumeric characters"
 _KEY_CHARACTERS = f"consist of alphanumeric characters, '-', '_' or '.', {_ENDS_RULE}"
 _KEY_RULE = f"must {_KEY_CHARACTERS}"
-_LONGEST_LABEL, _MAX_SUBDOMAIN_LENGTH = 63, 253
+_MAX_LABEL, _MAX_SUBDOMAIN_LENGTH = 63, 253
 
 
 def subdomain(name: str) -> list[str]:
-    """Return the errors of a name that must be an RFC 1123 subdomain, as the names of most objects."""
+    """Return the errors of a name that must be an RFC 1123 subdomain, like the names of most objects."""
     rule = f"a lowercase RFC 1123 subdomain {_LOWER_RULE}, '-' or '.', {_ENDS_RULE}"
     mismatch = _mismatch(name, _SUBDOMAIN, rule, "example.com")
     return [*_too_long(name, _MAX_SUBDOMAIN_LENGTH, "characters"), *mismatch]
@@ -33,7 +33,7 @@ def subdomain(name: str) -> list[str]:
 
 def dns_label(name: str) -> list[str]:
     """Return the errors of a name that must be an RFC 1123 label, such as the name of a namespace."""
-    messages = _too_long(name, _LONGEST_LABEL, "characters")
+    messages = _too_long(name, _MAX_LABEL, "characters")
     if re.fullmatch(_LABEL, name):
         return messages
     if re.fullmatch(_SUBDOMAIN, name):
@@ -50,7 +50,7 @@ def path_segment(name: str) -> list[str]:
 
 
 def label_key(key: str) -> list[str]:
-    """Return the errors of a label key: a name, after an optional prefix that is a subdomain and a slash.
+    """Return the errors of a label key: a name, optionally with a subdomain and a slash in front of it.
 
     Names of resources and gates have the same form.
     """
@@ -64,17 +64,17 @@ def label_key(key: str) -> list[str]:
         messages.append("prefix part must be non-empty")
     if not name:
         messages.append("name part must be non-empty")
-    return [*messages, *(f"name part {message}" for message in [*_too_long(name, _LONGEST_LABEL), *errors])]
+    return [*messages, *(f"name part {message}" for message in [*_too_long(name, _MAX_LABEL), *errors])]
 
 
 def label_value(value: str) -> list[str]:
     rule = f"a valid label must be an empty string or {_KEY_CHARACTERS}"
     messages = _mismatch(value, _VALUE, rule, "MyValue", "my_value", "12345")
-    return [*_too_long(value, _LONGEST_LABEL), *messages]
+    return [*_too_long(value, _MAX_LABEL), *messages]
 
 
-def _too_long(text: str, longest: int, scale: str = "bytes") -> list[str]:
-    return [f"must be no more than {longest} {scale}"] if len(text.encode()) > longest else []
+def _too_long(text: str, longest: int, unit: str = "bytes") -> list[str]:
+    return [f"must be no more than {longest} {unit}"] if len(text.encode()) > longest else []
 
 
 def _mismatch(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
@@ -93,15 +93,15 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
     prefix, name = metadata.get("generateName") or "", metadata.get("name") or ""
     if prefix:  # a name may not end with a dash, but its prefix may
         start_of_name = f"{prefix[:-2]}a" if prefix.endswith("-") and len(prefix) > 1 else prefix
-        yield from _invalid_values("metadata.generateName", prefix, rule(start_of_name))
+        yield from _value_errors("metadata.generateName", prefix, rule(start_of_name))
     if name:
-        yield from _invalid_values("metadata.name", name, rule(name))
+        yield from _value_errors("metadata.name", name, rule(name))
     else:
         yield required("metadata.name", "name or generateName is required")
     yield from labels_errors("metadata.labels", metadata.get("labels"))
     annotations = metadata.get("annotations") or {}
     for key in annotations:
-        yield from _invalid_values("metadata.annotations", key, label_key(key.lower()))
+        yield from _value_errors("metadata.annotations", key, label_key(key.lower()))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _MAX_ANNOTATION_BYTES:
         yield too_long("metadata.annotations", _MAX_ANNOTATION_BYTES)
@@ -110,15 +110,15 @@ def metadata_errors(kind: ResourceKind, metadata: Json) -> FieldErrors:
             if not owner.get(field):
                 yield required(f"metadata.ownerReferences[{index}].{field}", "must not be empty")
     for finalizer in metadata.get("finalizers") or ():
-        yield from _invalid_values("metadata.finalizers", finalizer, label_key(finalizer))
+        yield from _value_errors("metadata.finalizers", finalizer, label_key(finalizer))
 
 
 def labels_errors(field: str, labels: Json | None) -> FieldErrors:
     """Yield the errors of labels, or of a selector in the form of labels."""
     for key, value in (labels or {}).items():
-        yield from _invalid_values(field, key, label_key(key))
-        yield from _invalid_values(field, value, label_value(value))
+        yield from _value_errors(field, key, label_key(key))
+        yield from _value_errors(field, value, label_value(value))
 
 
-def _invalid_values(field: str, value: Any, messages: list[str]) -> list[FieldError]:
+def _value_errors(field: str, value: Any, messages: list[str]) -> list[FieldError]:
     return [bad_value(field, value, message) for message in messages]

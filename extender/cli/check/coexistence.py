@@ -89,7 +89,7 @@ def _waiting_jobs(site: Installation) -> Iterator[tuple[str, str]]:
                 continue
             label, namespace = record.local_queue, record.namespace
             is_waiting = job.is_suspended and job.state == Verdict.WAITING
-            if label is not None and label.is_kueues and is_waiting:
+            if label is not None and label.is_kueue_label and is_waiting:
                 yield f"{namespace}/{record.display_name}", f"{namespace}/{label.name}"
 
 

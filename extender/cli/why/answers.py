@@ -241,8 +241,8 @@ def _workload_answer(
 def explain_job(evidence: Evidence, job: ObservedJob) -> Explanation:
     """Return the answer about a suspended job.
 
-    If Muster manages the job, the answer is about the job's PodGroup. Otherwise the answer says why the job
-    stays suspended.
+    If the job has a PodGroup and is not stopped, the answer is about the PodGroup. Otherwise the answer says
+    why the job stays suspended.
     """
     kind, meta, podgroup = job.row.kind, job.meta, job.podgroup
     if job.state != SUSPENDED and podgroup:
@@ -273,7 +273,7 @@ def _explain_unmanaged(evidence: Evidence, job: ObservedJob) -> tuple[Statement,
         return Statement("JobNamesGroup"), _unsuspend_offers(evidence, job)
     if record and not record.is_for_muster:
         return Statement("JobOfScheduler", ours=" or ".join(SCHEDULERS)), _unsuspend_offers(evidence, job)
-    if evidence.is_kueues(job.meta):
+    if evidence.is_kueue_label(job.meta):
         return Statement("JobOfKueue"), [_offer(evidence, job, "NameLocalQueue")]
     names_queue = record and (record.queue or record.local_queue or record.is_commanded)
     if record and not names_queue and not evidence.queue_of_namespace(record.namespace):

@@ -269,7 +269,7 @@ class Evidence:
 
     def queue_of(self, group: ObservedGroup) -> str:
         """Return the queue in which a group counts. After its start, this is the recorded queue."""
-        recorded_uid = rules.recorded_queue(group.metadata) if group.is_admitted else ""
+        recorded_uid = rules.recorded_queue_uid(group.metadata) if group.is_admitted else ""
         return self._queues_by_uid.get(recorded_uid) or self.requested_queue(group)
 
     def requested_queue(self, group: ObservedGroup) -> str:
@@ -282,15 +282,15 @@ class Evidence:
 
     def queue_of_object(self, meta: Meta, queue_name: str) -> str:
         """Return the queue that an object names, else the queue that its nearest owner names."""
-        label, meta_above = rules.local_queue_label(meta), meta
+        label, current_meta = rules.local_queue_label(meta), meta
         for _ in range(MAX_HEIGHT):
-            controller = controller_of(meta_above.owner_references)
+            controller = controller_of(current_meta.owner_references)
             kind = kind_of_owner(controller) if controller else None
             owner = self.find_owner(kind, controller.name, ListedObject) if kind and controller else None
             if queue_name or label or owner is None:
                 break
-            meta_above = owner.metadata
-            queue_name, label = queue_named_by(meta_above), rules.local_queue_label(meta_above)
+            current_meta = owner.metadata
+            queue_name, label = queue_named_by(current_meta), rules.local_queue_label(current_meta)
         return self.queue_of_pods(meta.namespace, queue_name, label)
 
     def queue_of_pods(self, namespace: str, queue_name: str, label: rules.LocalQueueLabel | None) -> str:
@@ -340,7 +340,7 @@ class Evidence:
         local = self._local_queue(group.metadata)
         return local if local is not None and local.stop_policy else None
 
-    def is_kueues(self, meta: Meta) -> bool:
+    def is_kueue_label(self, meta: Meta) -> bool:
         """Return whether the label of an object names a LocalQueue of Kueue."""
         return rules.local_queue_label(meta) is not None and self._local_queue(meta) is None
 

@@ -133,7 +133,7 @@ class VirtualCluster:
 
         Actions of that instant are run.
         """
-        if (span := self._next(self.requeue_at())) is None:
+        if (span := self._next_instant(self.requeue_at())) is None:
             return False
         self.now, latest_at = span
         while self._actions and self._actions[0].at <= latest_at:
@@ -145,8 +145,8 @@ class VirtualCluster:
         """Return when time alone changes a decision; None if it never does."""
         return self.ledger.decisions.requeue_at
 
-    def _next(self, due: float | None) -> tuple[float, float] | None:
-        """Return the next instant, and the latest time of actions that run at it; None if there is none."""
+    def _next_instant(self, due: float | None) -> tuple[float, float] | None:
+        """Return the next instant, and the time up to which actions run at it; None without an instant."""
         first_at = self._actions[0].at if self._actions else inf
         if due is not None and due <= self.last_at + (self._step.quiet if self._actions else _QUIET):
             pause = max(self._step.pause, (self.now - self.last_at) * self._step.pause_ratio)

@@ -105,14 +105,14 @@ class Composites:
 
     def parts_of(self, group: GroupKey) -> list[GroupRecord]:
         """Return the composites and PodGroups that are parts of a group."""
-        keys_below = self._keys_below(group)
+        keys_below = self._keys_from(group)
         return [self._records[key] for key in keys_below if key != group and self._group_of(key) == group]
 
     def _group_of(self, key: GroupKey) -> GroupKey:
         """Return the group to which the pods below a composite or PodGroup belong."""
         return self._assignments[key].group if key in self._assignments else key
 
-    def _keys_below(self, top_key: GroupKey) -> list[GroupKey]:
+    def _keys_from(self, top_key: GroupKey) -> list[GroupKey]:
         """Return a group and the groups below it, down to the limit of levels.
 
         The result has at most one group more than the limit of groups.
@@ -149,7 +149,7 @@ class Composites:
 
     def _record_of(self, key: GroupKey) -> GroupRecord | None:
         """Return the record of a group; None if no pods belong to it, and none can belong to it."""
-        record, keys_below = self._records[key], self._keys_below(key)
+        record, keys_below = self._records[key], self._keys_from(key)
         children = [each for each in keys_below if each in self._assignments]
         if not any(self._assignments[each].group == key for each in children):
             return None

@@ -216,7 +216,7 @@ class DeviceInventory:
         """Record the allocation of a ResourceClaim and, unless a pod owns the claim, its requests."""
         with self._lock:
             meta = claim.metadata
-            self._set_claimed(meta.uid, dict(_allocated_devices(claim)))
+            self._set_claim_devices(meta.uid, dict(_allocated_devices(claim)))
             if not any(owner.kind == "Pod" for owner in meta.owner_references or ()):
                 key = ClaimKey(meta.namespace, meta.name, is_template=False)
                 self._set_requests(key, claim.spec, self._state_of(claim))
@@ -235,7 +235,7 @@ class DeviceInventory:
 
     def drop_claim(self, namespace: str, name: str, uid: str) -> None:
         with self._lock:
-            self._set_claimed(uid, {})
+            self._set_claim_devices(uid, {})
             self._set_requests(ClaimKey(namespace, name, is_template=False), None)
 
     def set_template(self, template: ResourceClaimTemplate) -> None:
@@ -357,7 +357,7 @@ class DeviceInventory:
         parts = self._interned((*capacity.items(),), capacity)
         return replace(device, attributes=attributes, capacity=parts)
 
-    def _set_claimed(self, claim: str, devices: dict[DeviceId, ClassNames]) -> None:
+    def _set_claim_devices(self, claim: str, devices: dict[DeviceId, ClassNames]) -> None:
         """Record the devices that are allocated to a claim, and publish the affected nodes."""
         old_devices = self._devices_by_claim.pop(claim, {})
         if old_devices == devices:

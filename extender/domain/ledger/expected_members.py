@@ -293,7 +293,7 @@ def _may_take_over(core: Core, pod: PodRecord, expected_pod: PodRecord, node: st
 
 
 def _expects_pods(group: Group, job: JobRecord, existing_pods: Iterable[PodRecord]) -> bool:
-    """Return whether the job expects pods.
+    """Return whether more pods of the job are still to come.
 
     A suspended job expects all its pods once the pods of an earlier start are gone. A job that Muster has
     admitted expects the pods that have not come yet, until the job is fully running or its start is given up.

@@ -82,7 +82,7 @@ class Group(msgspec.Struct, eq=False):
         """Reset the decisions on the group, because its PodGroup was replaced.
 
         If the group has fully run with the needs of the former PodGroup, these needs stay recorded.
-        Otherwise, a lost member could undo the start.
+        Without this record, a lost member could undo the start.
         """
         run_needs = self.run_needs if self.last_record is not None else None
         self.forget_history()
@@ -353,7 +353,7 @@ class Group(msgspec.Struct, eq=False):
     def could_lose(self, lost_roles: Mapping[str, int]) -> bool:
         """Return whether the group stays whole without some of its members.
 
-        A group that needs at most one member may lose this member.
+        The result is true for a group that needs at most one member.
 
         Args:
             lost_roles: The numbers of lost members, by role.

@@ -25,7 +25,7 @@ from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     local_queue_label,
     recorded_author,
-    recorded_use,
+    recorded_usable_queue,
 )
 from extender.domain.model.records import GroupKey, group_of_owner
 from extender.domain.snapshot.jobs import AnyJob, JobKind, JobRecord, as_json
@@ -201,7 +201,7 @@ class Ancestors:
             author=recorded_author(meta, kind),
             queue=queue_named_by(meta),
             local_queue=local_queue_label(meta),
-            usable_queue=recorded_use(meta, kind),
+            usable_queue=recorded_usable_queue(meta, kind),
             controller=Owner.from_reference(meta.namespace, owner) if owner is not None else None,
         )
         if self._ancestors.get(key) == ancestor:

@@ -325,9 +325,9 @@ class NodeCapacity:
         return Occupancy(self._ports.fixed_ports(), selected, carriers, terms.index(), terms.namespace_count)
 
     def follow_terms(self, pod: PodRecord, old_record: PodRecord | None = None) -> None:
-        """Count from now on the pods that the terms of `pod` select.
+        """From now on, count the pods that the terms of `pod` select.
 
-        Terms of other schedulers' pods count only if they keep member pods away.
+        If `pod` has another scheduler, only terms that keep member pods away count.
         """
         if pod.group:
             self.terms.follow(pod)

@@ -487,8 +487,8 @@ def _only_node(terms: Sequence[NodeSelectorTerm]) -> str:
     """Return the only node that terms name; empty if they select nodes by labels, or several nodes."""
     parts = (part for term in terms for part in (term.match_fields, term.match_expressions))
     requirements = [each for part in parts for each in part or ()]
-    by_name = [each for each in requirements if each.key == _NODE_NAME and each.operator == "In"]
-    names = [name for each in by_name for name in each.values or ()]
+    name_requirements = [each for each in requirements if each.key == _NODE_NAME and each.operator == "In"]
+    names = [name for each in name_requirements for name in each.values or ()]
     return names[0] if len(requirements) == len(names) == 1 else ""
 
 
@@ -514,8 +514,8 @@ def _devices_of(spec: ClaimSpec) -> Resources:
     """Return the least number of devices that a claim requests, by class and selection."""
     devices: Counter[str] = Counter()
     for _, request in _exact_requests(spec):
-        is_all = request.allocation_mode == "All"  # all devices of the chosen node: at least one
-        number = 1 if is_all else max(request.count, 1)
+        requests_all = request.allocation_mode == "All"  # all devices of the chosen node: at least one
+        number = 1 if requests_all else max(request.count, 1)
         devices.update(dict.fromkeys(() if request.admin_access else _names_of(request), number))
     return {name: min(number, MAX_AMOUNT) for name, number in devices.items()}
 

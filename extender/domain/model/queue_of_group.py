@@ -14,10 +14,10 @@ class LocalQueueLabel(NamedTuple):
     """Label by which a PodGroup, a pod or a job names a LocalQueue."""
 
     name: str  # name of the LocalQueue, which may not exist
-    key: str  # key of the label, so that copies have the same key
+    key: str  # key of the label; copies of it get the same key
 
     @property
-    def is_kueues(self) -> bool:
+    def is_kueue_label(self) -> bool:
         """Return whether Kueue reads the same label."""
         return self.key == KUEUE_QUEUE
 
@@ -51,7 +51,7 @@ def entry_annotation(queue_uid: str, group_uid: str) -> dict[str, str]:
     return {QUEUE_UID: f"{queue_uid}/{group_uid}"}
 
 
-def recorded_queue(group: Meta) -> str:
+def recorded_queue_uid(group: Meta) -> str:
     """Return the UID of the queue that admitted the group; empty without a valid record.
 
     A record with the UID of another PodGroup is not valid.
@@ -63,16 +63,16 @@ def recorded_queue(group: Meta) -> str:
     return queue_uid if group_uid == group.uid else ""
 
 
-def use_record(queue: str, kind: str) -> dict[str, str]:
+def may_use_annotation(queue: str, kind: str) -> dict[str, str]:
     """Return the annotation that records the right to use a restricted queue. Admission writes it.
 
     Only users with that right may write the annotation (manifests/marks.yaml). The annotation names the kind
-    of its object, so that a copy on an object that a controller makes neither counts nor is refused.
+    of its object. Therefore, a copy on an object of another kind has no effect, and is not refused.
     """
     return {MAY_USE: f"{queue}/{kind}"}
 
 
-def recorded_use(meta: Meta, kind: str) -> str:
+def recorded_usable_queue(meta: Meta, kind: str) -> str:
     """Return the queue that the author of an object may use.
 
     The result is empty without a record for this kind of object.
@@ -81,8 +81,8 @@ def recorded_use(meta: Meta, kind: str) -> str:
     return queue if recorded_kind == kind and len(queue) <= _MAX_NAME_LENGTH else ""
 
 
-_MAX_NAME_LENGTH = 253  # limit of an object's name, because memory has such a record for each owner
-MAX_USER_LENGTH = 1024  # limit of a user name, because memory has the author of each pod
+_MAX_NAME_LENGTH = 253  # limit of an object's name; it bounds the records of owners in memory
+MAX_USER_LENGTH = 1024  # limit of a user name; it bounds the authors of pods in memory
 
 
 def author_record(kind: str, user: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ def with_changes(mapping: Mapping[K, V], changes: Mapping[K, V | None]) -> Mappi
 
 
 def changed_keys(after: Mapping[K, V], before: Mapping[K, V]) -> Iterator[K]:
-    """Yield the keys whose values are different objects in both mappings, or that are in one mapping only."""
+    """Yield the keys whose values are different objects in the two mappings, and keys of one mapping only."""
     if isinstance(after, SharedMap) and isinstance(before, SharedMap):
         keys: Iterable[K] = after.differences(before)
     else:

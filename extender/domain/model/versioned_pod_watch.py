@@ -319,7 +319,7 @@ class WaitingPods:
             self.traces[uid] = Trace(only_appearance, appearance is not None, self.version)
 
     def record_listing(self, listing: "Listing", version: int) -> None:
-        """Record that a client has read all pods of a listing at this version."""
+        """Record that a client has received a listing of all pods at this version."""
         self.first_version = self.first_version or version
         self._replace(listing.pods, version)
         for uid in self.pods:

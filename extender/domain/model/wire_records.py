@@ -25,8 +25,8 @@ from extender.domain.model import ownership
 from extender.domain.model.queue_of_group import (
     local_queue_label,
     recorded_author,
-    recorded_queue,
-    recorded_use,
+    recorded_queue_uid,
+    recorded_usable_queue,
 )
 from extender.domain.model.reasons import Reason
 from extender.domain.model.records import (
@@ -227,7 +227,7 @@ class PodRecordReader:
             is_preemptable=allows_preemption(meta),
             is_vital=meta.namespace == keys.SYSTEM_NAMESPACE if is_ours else _is_vital(pod),
             never_preempts=spec.preemption_policy == keys.NEVER,
-            usable_queue=recorded_use(meta, "Pod"),
+            usable_queue=recorded_usable_queue(meta, "Pod"),
             author=recorded_author(meta, "Pod"),
             checkpoint=checkpoint_of(meta),
             run_time=run_time_of(meta),
@@ -250,7 +250,7 @@ class PodRecordReader:
             shape=shape,
             labels=self._shapes.labels.intern(meta.labels),
             node=intern(node),
-            queue_uid=intern(recorded_queue(meta)),
+            queue_uid=intern(recorded_queue_uid(meta)),
             created_at=meta.creation_timestamp or "",
             phase=intern(status.phase),
             deleting=meta.deletion_timestamp is not None,
@@ -416,7 +416,7 @@ def _native_record(group: NativePodGroup) -> GroupRecord:
     record = group_record(PodGroup(meta, spec))
     if is_composite:
         origin, key = Origin.COMPOSITE, composite_key(meta.namespace, meta.name)
-        record = replace(record, key=key, usable_queue=recorded_use(meta, "CompositePodGroup"))
+        record = replace(record, key=key, usable_queue=recorded_usable_queue(meta, "CompositePodGroup"))
     else:
         origin = Origin.ALPHA if isinstance(group, queues.AlphaPodGroup) else Origin.NATIVE
     return replace(
@@ -502,8 +502,8 @@ def group_record(group: PodGroup) -> GroupRecord:
         is_preemptable=allows_preemption(meta),
         checkpoint=checkpoint_of(meta),
         lost_work=recorded_lost_work(meta),
-        queue_uid=recorded_queue(meta),
-        usable_queue=recorded_use(meta, "PodGroup"),
+        queue_uid=recorded_queue_uid(meta),
+        usable_queue=recorded_usable_queue(meta, "PodGroup"),
         topology=first_request(network_topology(spec.network_topology), topology_of(annotations)),
         sub_groups=sub_groups,
         on_lost_domain=annotations.get(keys.ON_LOST_DOMAIN, ""),

@@ -335,7 +335,7 @@ class PodsByTerms:
         return by_node
 
     def _with_domains(self, nodes_by_key: Mapping[str, Iterable[str]], mask: Mask) -> Mask:
-        """Return a copy of `mask` that also has all rows that share a domain with one of these nodes.
+        """Return a copy of `mask` that also has all rows in the domains of the given nodes.
 
         `nodes_by_key` has the names of nodes by topology key.
         """
@@ -473,7 +473,7 @@ class AffinityCounts:
 
     @contextmanager
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
-        """Prefer, during the block, domains with capacity for all of `pods` if they must share a domain."""
+        """If `pods` must share a domain, prefer domains with capacity for all of them during the block."""
         for pod in pods:
             for term in pod.shape.constraints.affinity:
                 self._sharing_pods.setdefault(term, {}).setdefault(pod.shape, []).append(pod)

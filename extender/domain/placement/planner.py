@@ -706,7 +706,7 @@ class Planner:
     def _allocate_all(self, placements: Iterable[tuple[PodRecord, int]], times: int) -> None:
         """Allocate capacity for pods on rows.
 
-        The pods of a shape are allocated together. Pods that (anti-)affinity or host ports concern are
+        The pods of a shape are allocated together. Pods with related (anti-)affinity or host ports are
         allocated one by one.
         """
         rows_by_shape: dict[Shape, list[int]] = {}

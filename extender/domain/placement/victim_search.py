@@ -93,7 +93,7 @@ class Search:
                     self._victims_by_row.setdefault(row[node], EvictionUnitsOfRow()).add(each, losses[each])
 
     def find(self, need: Missing) -> VictimChoice | None:
-        """Return the victims and the nodes. None means that no set of units suffices.
+        """Return the victims, and the members' nodes. None means that no set of eviction units suffices.
 
         Members that must share a domain get the domain whose units lose the least.
         """

@@ -82,7 +82,7 @@ class QueueRoutes(NamedTuple):
         if label is None:
             return None
         record = self.local_queues.get(f"{namespace}/{label.name}")
-        if record is None and label.is_kueues and self.kueue_is_served:
+        if record is None and label.is_kueue_label and self.kueue_is_served:
             return None
         return record or LocalQueueRecord(namespace, label.name)
 

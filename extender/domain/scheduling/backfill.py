@@ -60,7 +60,7 @@ class Forecast:
         """
         self.has_searched = True
         snapshot, now = self._cycle.snapshot, self._cycle.snapshot.now
-        need = self._cycle.budget.flavors.settled_members(group)
+        need = self._cycle.budget.flavors.flavored_members(group)
 
         def has_headroom_at(instant: float) -> bool:
             return self.headroom.has_headroom(group, need, instant)
@@ -80,7 +80,7 @@ class Forecast:
 
         None means that they never become free.
         """
-        need = self._cycle.budget.flavors.settled_members(group)
+        need = self._cycle.budget.flavors.flavored_members(group)
         if (rows_and_needs := self._rows_and_needs(reservation, need)) is None:
             return None
         rows, needs = rows_and_needs
@@ -101,7 +101,7 @@ class Forecast:
 
     def still_fits(self, reservation: Reservation, group: GroupInfo) -> bool:
         """Return whether the members fit on the reserved nodes and within headroom at the reserved start."""
-        need = self._cycle.budget.flavors.settled_members(group)
+        need = self._cycle.budget.flavors.flavored_members(group)
         if (rows_and_needs := self._rows_and_needs(reservation, need)) is None:
             return False
         rows, needs = rows_and_needs
@@ -228,7 +228,7 @@ class Backfill:
         node remains idle for a group that lacks headroom and whose start is unknown.
         """
         cycle, forecast, planner = self._cycle, self.forecast, self._cycle.budget.planner
-        need, start = cycle.budget.flavors.settled_members(group), reservation.starts_at
+        need, start = cycle.budget.flavors.flavored_members(group), reservation.starts_at
         rows, needs = planner.capacity.requests_on(forecast.rows(reservation, need))
         free_amounts = np.maximum(planner.capacity.free[rows], 0)
         is_known = start is not None and not cycle.is_due(start)

@@ -120,10 +120,10 @@ class Flavors:
         """Return whether a group has a choice between flavors, because nodes of several flavors suit it."""
         return bool(self.flavors_of(group.queue)) and len(self.requests_by_assignment(group)) != 1
 
-    def settled_members(self, group: GroupInfo) -> Missing:
+    def flavored_members(self, group: GroupInfo) -> Missing:
         """Return the missing members with their flavors.
 
-        If the group has a choice of flavors, the members have no flavors yet.
+        The members have no flavors if the queue has none, or if the group has a choice.
         """
         need = missing(group)
         if not self.flavors_of(group.queue) or self.has_choice(group):

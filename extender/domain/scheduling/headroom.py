@@ -57,7 +57,7 @@ def levels(budget: Budget, group: GroupInfo, need: Missing) -> Iterator[tuple[Le
 
 def remaining_headroom(budget: Budget, group: GroupInfo) -> Amounts:
     """Return the remaining headroom of a group at each level."""
-    return {level: free for level, _, free in levels(budget, group, budget.flavors.settled_members(group))}
+    return {level: free for level, _, free in levels(budget, group, budget.flavors.flavored_members(group))}
 
 
 def full_levels(budget: Budget, group: GroupInfo, need: Missing) -> tuple[str, ...]:

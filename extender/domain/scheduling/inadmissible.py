@@ -376,10 +376,10 @@ def blocked_groups(
 def next_candidates(
     inadmissible: InadmissibleGroups, memory: Memory, evaluation: Evaluation
 ) -> Iterable[GroupKey] | None:
-    """Return the groups that may now be the first to get a reservation or to look for victims."""
+    """Return the groups that may now be first to get a reservation or look for victims; None: all."""
     starving, groups = evaluation.starving, inadmissible.snapshot.groups
     if memory.next_group is not None and evaluation.reservations.next_group is not memory.next_group:
-        return None  # all other groups waited for it
+        return None  # all groups waited for this one
     reserving_queues = {
         group.queue
         for class_, group in memory.first_eligible.items()

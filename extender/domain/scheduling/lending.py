@@ -209,11 +209,11 @@ class VictimShares:
     def may_lose(self, queue: str, amounts: Resources) -> bool:
         """Return whether a queue may lose `amounts`.
 
-        The queues above `queue` lose the amounts, too, except queues that are also above the queue of the
-        group that needs capacity. Before the loss, each losing queue must exceed its deserved share of a
-        scarce resource. After the loss, it must still have its guarantee. The loss can bring a queue below
-        its share, because otherwise one large gang would keep all its capacity. A group may always replace
-        other groups of its own queue.
+        Each queue above `queue` loses the amounts, too, unless it is also above the queue of the group that
+        needs capacity. Before the loss, each losing queue must exceed its deserved share of a lost resource,
+        of a scarce one if it loses any. After the loss, it must still have its guarantee. The loss can bring
+        a queue below its share, because otherwise one large gang would keep all its capacity. A group may
+        always replace other groups of its own queue.
         """
         if queue == self._queue:
             return True

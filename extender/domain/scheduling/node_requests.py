@@ -253,7 +253,7 @@ class _QueueRequests:
         if decision is not None and decision.verdict is Verdict.RUNNING:
             return _NO_MEMBERS
         return (
-            self._budget.flavors.settled_members(group)
+            self._budget.flavors.flavored_members(group)
             if self._budget.flavors.flavors_of(group.queue)
             else missing(group)
         )

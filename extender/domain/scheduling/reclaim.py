@@ -422,7 +422,7 @@ class _Searches:
         may_cross_queues: bool,
         must_move: bool,
     ) -> VictimChoice | None:
-        """Return victims for the first assignment of flavors for which victims suffice, or None.
+        """Try the assignments of flavors in order. Return the victims of the first success, or None.
 
         Args:
             eviction_units: The possible victims.
@@ -437,7 +437,7 @@ class _Searches:
             planner = self._base_planner.clone()
             planner.unplace(need.members, self._lending.reserved_nodes(group))
             self._reservations.free_own_capacity(group, planner)
-            free_amounts = planner.capacity.free_sum(members.shapes)  # fragmented resources are not scarce
+            free_amounts = planner.capacity.free_sum(members.shapes)  # in sum: fragments count as free
             scarce_resources = [name for name, n in members.requests.items() if n > free_amounts.get(name, 0)]
             if must_move and scarce_resources:
                 continue
@@ -513,11 +513,11 @@ def _describe(cycle: Cycle, victims: Sequence[ReclaimVictim], deadline: str, mus
 
 
 def _reclaimed_record(cycle: Cycle, group: GroupInfo, loser: ReclaimKey, min_seconds: float) -> Reclaimed:
-    """Return the record that a group takes capacity from another queue.
+    """Return the record of a reclaim: a group takes capacity from another queue.
 
     The record counts how often reclaims were in vain. The last reclaim was in vain in two cases:
 
-    - The other queue has reclaimed capacity from this queue since then, so the two queues evict each other
+    - The other queue has since reclaimed capacity from the group's queue, so the two queues evict each other
       in a loop. If the group was created after that, there is no loop: the queues lend to each other as their
       work comes and goes.
     - The group of an earlier reclaim waits again, or ended before it had run for its minimum time. Several
@@ -529,9 +529,9 @@ def _reclaimed_record(cycle: Cycle, group: GroupInfo, loser: ReclaimKey, min_sec
         return Reclaimed(group.key, now, unused=(record,))
     records = cycle.recent_reclaims(loser.queue).items()
     reclaimed_back_at = max((reclaim.at for key, reclaim in records if key.queue == group.queue), default="")
-    has_gone_back = reclaimed_back_at > last.at and group.created_at <= reclaimed_back_at
+    was_reclaimed_back = reclaimed_back_at > last.at and group.created_at <= reclaimed_back_at
     unused_records = [unused_record for unused_record in last.unused if not _is_in_vain(cycle, unused_record)]
-    in_vain_count = last.in_vain + (has_gone_back or len(unused_records) < len(last.unused))
+    in_vain_count = last.in_vain + (was_reclaimed_back or len(unused_records) < len(last.unused))
     return Reclaimed(group.key, now, in_vain_count, (*unused_records, record)[-_MAX_UNUSED_RECORDS:])
 
 

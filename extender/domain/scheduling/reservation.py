@@ -139,7 +139,7 @@ class Reservations:
         """
         shares, usage = self._cycle.budget.shares, self._backfill.forecast.usage(reservation, group.queue)
         shares.add(group.queue, usage, times=-1)
-        requests = {**self._cycle.budget.flavors.settled_members(group).requests, **reservation.requests}
+        requests = {**self._cycle.budget.flavors.flavored_members(group).requests, **reservation.requests}
         exceeds_share = shares.is_above_share(group.queue, requests)
         shares.add(group.queue, usage)
         return exceeds_share
@@ -147,7 +147,7 @@ class Reservations:
     def _renew(self, group: GroupInfo) -> Reservation | None:
         """Return the present reservation of a group, if necessary on other nodes. None means that it ends."""
         cycle, old = self._cycle, group.start.reservation
-        need = cycle.budget.flavors.settled_members(group)
+        need = cycle.budget.flavors.flavored_members(group)
         if old is None or cycle.budget.shares.never_fits(group.queue, need.requests):
             return None
         if self._backfill.forecast.still_fits(old, group):

@@ -422,12 +422,12 @@ class QueueShares:
             added_amount: The amount that is requested.
             guarantee: The amount that is reserved for guarantees of other queues.
         """
-        held_amounts, limit = self._holdings.held(node).get(name, 0), self._limit(node, name)
+        held_amount, limit = self._holdings.held(node).get(name, 0), self._limit(node, name)
         reserved_text = f" + {show(name, guarantee)} reserved for other queues" if guarantee > 0 else ""
         if reserved_amount := self._reserved_by_node.get(node, {}).get(name, 0):
             reserved_text += f" + {show(name, reserved_amount)} reserved"
         request_text = f"{show(name, added_amount)} asked > {show(name, limit)}"
-        text = f"{resource_of(name)}: {show(name, held_amounts)} held{reserved_text} + {request_text}"
+        text = f"{resource_of(name)}: {show(name, held_amount)} held{reserved_text} + {request_text}"
         if name in self._oversold_resources and limit < self._division.own_limits(node).get(name, inf):
             return f"{text} (queues are guaranteed more than nodes offer)"
         demand = self._division.demands.get(self.tree.queues[node])

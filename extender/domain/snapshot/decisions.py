@@ -141,7 +141,7 @@ def start_after(
         now: The time on the ledger's clock.
         was_whole: Whether all members of the start had their nodes.
         resumes: Whether the group resumes after a restart of Muster.
-        undo_count: The number of starts in a row that count as undone before this decision. None means that
+        undo_count: The number of undone starts in a row before this decision. None means that
             the undone starts of the group's job are counted elsewhere.
     """
     rotation = start.rotation if decision.rotation is None else decision.rotation
@@ -151,7 +151,7 @@ def start_after(
     no_domain_since = None
     if decision.reason is Reason.NO_DOMAIN and decision.verdict is Verdict.RUNNING:
         no_domain_since = now if start.no_domain_since is None else start.no_domain_since
-    waiting_start = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
+    cleared_start = replace(start, admitted_at=None, released_at=None, reservation=None, reclaim=None)
     if decision.failed:
         is_undone = bool(decision.undo) and start.admitted_at is not None and undo_count is not None
         return Start(
@@ -165,8 +165,8 @@ def start_after(
         )
     match decision.verdict:
         case Verdict.STARTING if start.admitted_at is None:
-            waiting_start = replace(waiting_start, rotation=rotation, window_full_since=None)
-            return replace(waiting_start, admitted_at=now, was_admitted=True)
+            cleared_start = replace(cleared_start, rotation=rotation, window_full_since=None)
+            return replace(cleared_start, admitted_at=now, was_admitted=True)
         case Verdict.RUNNING if was_whole and not decision.retry_at:
             return Start(
                 window_full_since=window_full_since, no_domain_since=no_domain_since, reclaim=decision.reclaim
@@ -175,14 +175,14 @@ def start_after(
             return Start()
         case Verdict.RUNNING:
             was_admitted = start.was_admitted or resumes
-            return replace(waiting_start, was_admitted=was_admitted, window_full_since=window_full_since)
+            return replace(cleared_start, was_admitted=was_admitted, window_full_since=window_full_since)
         case Verdict.WAITING if not decision.undo:
-            claimed_since = start.claims_since
+            claims_since = start.claims_since
             return replace(
-                waiting_start,
+                cleared_start,
                 was_admitted=False,
                 rotation=rotation,
-                claims_since=now if claimed_since is None and decision.claims_capacity else claimed_since,
+                claims_since=now if claims_since is None and decision.claims_capacity else claims_since,
                 window_full_since=window_full_since,
                 reservation=decision.reservation,
                 reclaim=decision.reclaim,
@@ -263,9 +263,9 @@ def immediate_transition(previous: GroupDecision | None, decision: GroupDecision
 
 
 def state_transition(decision: GroupDecision, change: str = "") -> Transition | None:
-    """Return the transition into a state, which is reported only if the state lasts.
+    """Return the transition into the group's state. It is reported only if the state lasts.
 
-    None means that the group lacks nothing.
+    None means that the group lacks nothing and is not starting.
 
     Args:
         decision: The decision on the group.

@@ -214,7 +214,7 @@ class GroupInfo(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def missing_request(self) -> Resources:
-        """Return the requests of waiting members, which the group requests beyond its allocation.
+        """Return what the group requests beyond its allocation: the requests of its waiting members.
 
         The result is empty for a group without a PodGroup, and while the group is not entitled, is held, has
         a fault or may not enter its queue.

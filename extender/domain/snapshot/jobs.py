@@ -35,7 +35,7 @@ from extender.domain.model.queue_of_group import (
     LocalQueueLabel,
     explicit_queue,
     local_queue_label,
-    recorded_use,
+    recorded_usable_queue,
 )
 from extender.domain.model.reasons import Outcome
 from extender.domain.model.records import GroupKey, PodRecord
@@ -299,7 +299,7 @@ def job_record(
         is_part=controller_row is not None and controller_row.manageable,
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
-        usable_queue=recorded_use(meta, kind.kind),
+        usable_queue=recorded_usable_queue(meta, kind.kind),
         topology=topology_of(meta.annotations or {}),
         on_lost_domain=(meta.annotations or {}).get(keys.ON_LOST_DOMAIN, ""),
     )
@@ -357,7 +357,7 @@ def owner_of_pods(
         annotations={key: text for key, text in annotations.items() if key.startswith(ownership.KEY_PREFIX)},
         is_suspended=row is not None and is_suspended(row, obj),
         run_limit=deadline if isinstance(deadline, int) else None,
-        usable_queue=recorded_use(meta, kind.kind),
+        usable_queue=recorded_usable_queue(meta, kind.kind),
         checkpoint=checkpoint_of(meta),
         run_time=run_time_of(meta),
         topology=topology_of(annotations),

@@ -95,8 +95,8 @@ def selector_text(obj: Json) -> str:
     terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
         key, values = expression["key"], ",".join(sorted(expression.get("values") or ()))
-        shown = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
-        terms.append(shown.get(expression["operator"], str(key)))  # for Exists, only the key
+        texts = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+        terms.append(texts.get(expression["operator"], str(key)))  # for Exists, only the key
     return ",".join(sorted(terms))
 
 
@@ -126,7 +126,7 @@ class Request(NamedTuple):
         return self.query.get("fieldValidation") == "Strict"
 
     def manager(self, operation: str = UPDATE) -> Manager:
-        """Return the field manager: the one that the request names, else the first word of its User-Agent."""
+        """Return the field manager that the request names, else its User-Agent up to the first slash."""
         name = self.query.get("fieldManager") or self.user_agent.partition("/")[0][:MAX_MANAGER_LENGTH]
         return Manager(name, operation, self.target.kind.api_version, self.target.subresource)
 
