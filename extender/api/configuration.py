@@ -22,11 +22,11 @@ _MEANINGS = texts_by_name("""
 kubeconfig: The kubeconfig file for the API server.
 context: The context of the kubeconfig file.
 listen: The address for the scheduler's calls: filter, prioritize, bind, preempt.
-tls_folder: The folder with tls.crt, tls.key and ca.crt, read again on changes. With it, the scheduler's calls
-  need TLS and a client certificate signed by ca.crt.
+tls_folder: The folder with tls.crt, tls.key and ca.crt, read again on changes. With this folder, the
+  scheduler's calls need TLS and a client certificate signed by ca.crt.
 health_listen: The address for probes and /metrics.
-debug_listen: The address of the debug pages. They show the whole cluster: keep it on loopback.
-view_listen: The address of the scheduler proxy, through which the scheduler next to Muster reads and
+debug_listen: The address of the debug pages. The pages show the whole cluster: keep it on loopback.
+view_listen: The address of the scheduler proxy, through which the scheduler in Muster's pod reads and
   writes, with Muster's rights.
 view_folder: The folder for the kubeconfig of the scheduler proxy. Required with --view-listen.
 dashboard_listen: The address of the dashboard. Users see the objects that kubectl would show them.
@@ -34,28 +34,29 @@ dashboard_tls_folder: The folder with tls.crt and tls.key of the dashboard, read
   beyond loopback.
 cluster_name: The name of the cluster on the pages of the dashboard.
 scheduler_names: The values of spec.schedulerName whose pods Muster manages.
-volcano_namespace: While Volcano's scheduler runs in this namespace, pods of
-  schedulerName volcano are left to it.
-volcano_jobs: on: Muster runs Volcano Jobs (batch.volcano.sh) itself, unless Volcano does. off: it does not.
+volcano_namespace: While Volcano's scheduler runs in this namespace, Muster does not start pods of
+  schedulerName volcano.
+volcano_jobs: on: Muster runs Volcano Jobs (batch.volcano.sh) itself, unless Volcano does. off: never.
 auto_groups: on: pods of one owner that name no group share a PodGroup. off: each pod starts on its own.
 podgroups_for_plain_pods: Pods without group and controller that get a PodGroup. waiting: pods that have
   waited for 2 s. always: all. never: none.
-window: The maximum of pods between gate and binding. Each may take a connection.
-bind_deadline: The maximum wait of held bind calls of a gang. Keep it below the httpTimeout of the binder's
-  entry.
-start_backoff: The wait of a gang after a failed start. It doubles with each failure.
+window: The maximum number of pods that start at the same time. Each pod can use a connection.
+bind_deadline: The longest time that Muster holds a gang's bind calls. Keep it below the httpTimeout of the
+  extender.
+start_backoff: The wait of a gang after a failed start. The wait doubles with each failure.
 start_backoff_max: The longest wait after failed starts.
 waiting_for_room: show: pods that lack capacity get the reason Unschedulable, so autoscalers add nodes.
-  hide: they do not.
-never_fits: show: pods that no node could hold even if empty get that reason, too. hide: they do not.
+  hide: these pods do not.
+never_fits: show: pods that fit on no node, even an empty one, also get the reason Unschedulable.
+  hide: these pods do not.
 manage_jobs: suspended: jobs with a queue that were created suspended start when all their pods fit.
-  queue: all jobs with a queue; Muster first suspends those that were not. off: none.
-unmanaged_namespaces: The namespaces whose jobs are left alone.
-unmanaged_kinds: The kinds of jobs that are left alone.
+  queue: all jobs with a queue; Muster first suspends unsuspended jobs. off: no jobs.
+unmanaged_namespaces: The namespaces whose jobs Muster does not manage.
+unmanaged_kinds: The kinds of jobs that Muster does not manage.
 leader_elect: follow: the replica whose scheduler holds the Lease leads. off: this replica always leads.
 lease: The scheduler's Lease.
-writers: The number of threads that remove gates, nominate nodes and evict. Statuses have four more, pods of
-  Volcano Jobs eight.
+writers: The number of threads that remove gates, nominate nodes and evict. Muster has four more for
+  statuses, and eight for pods of Volcano Jobs.
 binders: The number of threads that post bindings.
 webhook_certificates: The webhooks' certificate. files: from two files. self-signed: Muster creates and renews
   it. off: no webhooks.
@@ -64,16 +65,16 @@ webhook_folder: files: the folder with tls.crt and tls.key, read again on change
 webhook_client_ca: The file with the CA of the API server's client certificate. Other callers get no answer.
 webhook_secret: self-signed: the Secret that holds the certificate for all replicas.
 webhook_names: self-signed: the host names or IP addresses by which the API server calls.
-webhook_lifetime: self-signed: the lifetime of a certificate. It is renewed when a third of that is left.
+webhook_lifetime: self-signed: the lifetime of a certificate. Muster renews it after two thirds of this time.
 max_queue_depth: The maximum of levels of queues below root, checked by the webhooks.
 oversell: The factor on the capability of queues at admission, unless spec.oversell sets another.
-reservations: The maximum part of the cluster that is reserved; a single reservation may be larger. 0: none.
-logical_resources: Resources that stand for others, so that queues limit them together. An amount may be
-  capacity.NAME: that capacity of each device of a DeviceClass.
-usage_half_life: The time after which past usage of queues and users counts half. 0s: it never counts.
-quota_sources: The kinds of quotas from which queues are made, if Muster may read them.
-history: The file for the history of waits, runs and evictions. Each replica needs a file of its own.
-history_retention: The time for which history is kept. Above 1 GiB, the oldest records are removed earlier.
+reservations: The maximum part of the cluster that is reserved; a single reservation can be larger. 0: none.
+logical_resources: Resources that are sums of other resources, so that queues limit the sum. An AMOUNT can be
+  capacity.NAME: the capacity NAME of each device of a DeviceClass.
+usage_half_life: The time after which past usage of queues and users counts half. 0s: it is ignored.
+quota_sources: The kinds of quotas from which queues are made, if Muster can read them.
+history: The file for the history of waits, runs and evictions. Each replica needs its own file.
+history_retention: The time for which Muster stores history. Above 1 GiB, the oldest records are removed earlier.
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
 """)
