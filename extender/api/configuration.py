@@ -74,7 +74,7 @@ logical_resources: Resources that are sums of other resources, so that queues li
 usage_half_life: The time after which past usage of queues and users counts half. 0s: it is ignored.
 quota_sources: The kinds of quotas from which queues are made, if Muster can read them.
 history: The file for the history of waits, runs and evictions. Each replica needs its own file.
-history_retention: The time for which Muster stores history. Above 1 GiB, the oldest records are removed earlier.
+history_retention: The time for which history is stored. Above 1 GiB, the oldest records are removed earlier.
 log_format: The format of log lines.
 log_level: The lowest level of log lines that are written.
 """)
