@@ -1,7 +1,8 @@
-"""Newest copies of objects for the controllers that write to them, with references and conditions.
+"""Newest copies of objects, for the controllers that write to these objects.
 
 Controllers make patches from these copies. A patch needs the version, the conditions of other controllers,
-and the amounts that it removes. Listeners get the key of each object that is new, has changed or is gone.
+and the amounts that the patch removes. Listeners get the key of each object that is new, has changed or is
+gone.
 """
 
 import threading
@@ -73,7 +74,7 @@ class ObjectStore(Generic[K, T]):
 
 class QueueCopy(NamedTuple):
     queue: Queue
-    ledger_version: int  # first version of the ledger with this copy or a newer copy
+    ledger_version: int  # version of the ledger that has this copy or a newer copy
 
 
 class Objects:

@@ -271,7 +271,7 @@ def _first_position(decision: GroupDecision) -> int:
 
 
 def _lane_of(wanted: ReportedStatus, written: ReportedStatus) -> int:
-    """Return the lane for the changed numbers: members first, then first positions, then details."""
+    """Return the lane of the most important changed numbers: members, exact positions, or details."""
     if wanted.member_counts != written.member_counts:
         return _MEMBERS
     positions = [report.waiting.position if report.waiting else 0 for report in (wanted, written)]

@@ -106,7 +106,7 @@ def actions(source: Source) -> Blueprint:
 
 
 def _group_target(source: Source, namespace: str, name: str, kind: str) -> ActionTarget:
-    """Return the target for an address. The name is empty if an owner's group does not exist."""
+    """Return the target that a URL names. Its name is empty if the group of an owner does not exist."""
     owner_name = f"{kind}/{name}" if kind else name
     groups = [group for group in source.overview().groups if group.namespace == namespace]
     candidates = [group for group in groups if (group.called == owner_name if kind else group.name == name)]

@@ -238,7 +238,7 @@ class Group(msgspec.Struct, eq=False):
     def record_shown(self, uid: Uid, node: str, now: float) -> None:
         """Record that the scheduler may use the planned node of a member.
 
-        The time of a start begins with the first shown member.
+        The start deadline counts from the first shown member on.
         """
         previous = self.attempt(uid)
         if previous.shown_at is None:

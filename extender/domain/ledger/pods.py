@@ -261,7 +261,7 @@ class Pods:
                 self.set_pod(pod)
 
     def reread(self, claim: ClaimKey | None = None) -> None:
-        """Read again all pods that have no node and name a claim or template.
+        """Read again all pods without a node that use a claim or template, named `claim`.
 
         If `claim` is None, all pods that request devices are read again. The lock is taken for one pod at a
         time, because there may be many pods.

@@ -345,8 +345,8 @@ class Registry:
     def submitter_of(self, group: Group) -> str:
         """Return the user who made a group.
 
-        The result is empty if the user is unknown, or if users could have forged the record. The user is
-        recorded on the PodGroup, or on an owner of the PodGroup or of its pods. Otherwise, the author of pods
+        The result is empty if the user is unknown, or if users could have forged the record. The record is on
+        the PodGroup, or on an owner of the PodGroup or of its pods. Without such a record, the author of pods
         without a controller counts, if all these pods name the same author.
         """
         if not self.trusts_authors:

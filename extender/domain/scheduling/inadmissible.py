@@ -95,7 +95,7 @@ class InadmissibleGroups:
     def _dirty_classes(
         self, cycle: Cycle, withheld_by_group: WithheldByGroup, totals: Totals
     ) -> Set[EquivalenceClass]:
-        """Return the classes whose reads of the budget would now return something else."""
+        """Return the classes for which the budget has changed: their questions have other answers now."""
         memory, dirty_classes = self.memory, dict[EquivalenceClass, None]()
         if memory is None or memory.basis is None:
             return dirty_classes.keys()
@@ -192,8 +192,8 @@ class InadmissibleGroups:
     def _requeue_all(self, memory: Memory) -> None:
         """Requeue all groups, except groups whose decisions depend only on their own state.
 
-        These groups are requeued only if their own objects have changed, or if their decisions depend on an
-        instant that is due.
+        The excepted groups are requeued only if their own objects have changed, or if their decisions depend
+        on an instant that is due.
         """
         self.are_all_active = True
         if memory.evaluable_keys is None:

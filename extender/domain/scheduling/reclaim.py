@@ -277,8 +277,8 @@ def _first_by_kind(cycle: Cycle, groups: Iterable[GroupInfo]) -> dict[object, Gr
     """Return the first group of each kind.
 
     Groups of one kind are in the same queue with the same priority, and lack the same capacity for the same
-    reason. If a group has already reclaimed capacity from other groups, these groups do not become its
-    victims again. Therefore, such a group is a kind of its own.
+    reason. A group that has already reclaimed capacity is a kind of its own, because its former victims do
+    not become its victims again.
     """
     first_by_kind: dict[object, GroupInfo] = {}
     for group in groups:

@@ -334,7 +334,7 @@ class NodeTable:
     def fits_when_empty(self) -> dict[frozenset[object], bool]:
         """Return the cached answers to whether gangs fit on empty nodes.
 
-        The keys are the numbers of a gang's pods by shape. Callers add answers. If there are more answers
+        A key is the count of a gang's pods by shape. Callers add answers. If there are more answers
         than the limit, the oldest are dropped.
         """
         for key in tuple(islice(self._fits_when_empty, max(len(self._fits_when_empty) - _MAX_ANSWERS, 0))):
