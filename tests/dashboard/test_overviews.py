@@ -256,7 +256,7 @@ def test_an_overview_before_the_first_decision_says_so() -> None:
 
 def test_known_explanations_are_not_computed_again() -> None:
     cluster = world(gang("small", 1, queue="q", cpu="2", created="2026-01-03")).settle()
-    why = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", reserved="it is known")
+    why = WhyGroup(key("small"), "q", Verdict.WAITING, reason="NoRoom", why_not_reclaimed="it is known")
     found = DecidedOverviews(why_of=lambda _: why).details(cluster.decisions, key("small"))
     assert found is not None
     assert found.group.wait is not None

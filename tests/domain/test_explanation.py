@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -373,7 +374,7 @@ def test_the_explanation_says_why_borrowed_capacity_is_protected(
     assert cluster.reason("b") is Reason.NO_ROOM
     shown = why(cluster, "b")
     reserved += ", so nothing is reclaimed for it" if reserved else ""
-    assert shown.reserved == reserved
+    assert shown.why_not_reclaimed == reserved
     assert shown.outlook.startswith(reserved)
 
 
@@ -473,6 +474,11 @@ def test_a_group_that_runs_lacks_nothing() -> None:
     shown = why(world, "a")
     assert (shown.verdict, shown.reason, shown.holders, shown.change) == (Verdict.RUNNING, "", (), None)
     assert explain_group(world.decisions, key("none")) is None
+
+
+def test_the_debug_page_keeps_its_key_for_the_reason_against_reclaim() -> None:
+    answer = WhyGroup(key("g"), "q", Verdict.WAITING, why_not_reclaimed="no victims")
+    assert msgspec.to_builtins(answer)["kept"] == "no victims"
 
 
 def test_the_largest_of_many_holders_are_named() -> None:

@@ -41,7 +41,7 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     ahead: tuple[GroupKey, ...] = ()  # first groups ahead of the group
     holders: tuple[Holder, ...] = ()  # holders of lacking resources, the largest first
     more_holders: int = 0  # number of further holders
-    reserved: str = ""  # why no borrowed capacity is reclaimed for the group, if known
+    why_not_reclaimed: str = msgspec.field(default="", name="kept")  # why nothing is reclaimed for the group
     change: StartChange | None = None  # smallest known change that would start the group
     estimate: Estimate | None = None  # expected start; None if it is not computed yet
 
@@ -51,7 +51,7 @@ class WhyGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
         The text begins with the reason why no capacity is reclaimed for the group, if there is one.
         """
-        return "; ".join(filter(None, (self.reserved, self.change.sentence if self.change else "")))
+        return "; ".join(filter(None, (self.why_not_reclaimed, self.change.sentence if self.change else "")))
 
 
 def cycle_work(decisions: Decisions) -> int:
@@ -99,7 +99,7 @@ def explain_group(decisions: Decisions, key: GroupKey, limit: int = _MAX_WORK) -
         ahead=case.groups_ahead(_MAX_LISTED_GROUPS),
         holders=tuple(holders[:_MAX_HOLDERS]),
         more_holders=max(len(holders) - _MAX_HOLDERS, 0),
-        reserved=why_not,
+        why_not_reclaimed=why_not,
         change=change,
     )
 
