@@ -219,7 +219,7 @@ class Figure:
 def figures(modules_: Mapping[str, Module], reach: Reach) -> Iterator[Figure]:
     """Yield each figure with its goal.
 
-    A limit rises only for the features that its comment names. Other features must first save lines.
+    The limits rise no more. A feature that needs more lines first makes others unnecessary.
     """
     plain_modules = [module for module in modules_.values() if not module.is_package]
     domain = {name for name in modules_ if name.startswith(f"{DOMAIN}.")}

@@ -1,6 +1,6 @@
 """Read model of API objects: queues, groups and nodes, from Muster's statuses and the objects themselves.
 
-These summaries are also available while Muster is down. `dashboard/decided` makes the same records from
+These summaries are also available while Muster is down. `dashboard/overviews` makes the same records from
 decisions.
 """
 

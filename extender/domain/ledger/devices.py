@@ -282,7 +282,7 @@ class DeviceInventory:
         return {node for node in nodes if is_changed or old_offers.get(node) != new_offers.get(node)}
 
     def _read_class(self, name: str) -> None:
-        """After a change of a class, compute again which devices each class admits."""
+        """Compute again which devices each class admits, after a class has changed."""
         selectors = (each.spec.selectors for each in self._classes.values())
         self._expressions = "\n".join(chain.from_iterable(map(expressions_of, selectors)))
         self._classes_by_facts.clear()
@@ -294,7 +294,7 @@ class DeviceInventory:
         self._set_resource(name)
 
     def _read_selection(self, name: str) -> None:
-        """After a selection began or ceased to count, compute again which devices it admits."""
+        """Compute again which devices a selection admits, after the selection began or ceased to count."""
         selection, pools = self._selections.by_name.get(name), set[Pool]()
         for slice_name, offers in self._offers_by_slice.items():
             pool = _pool_of(self._slices[slice_name])

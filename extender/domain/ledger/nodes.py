@@ -325,7 +325,7 @@ class NodeCapacity:
         return Occupancy(self._ports.fixed_ports(), selected, carriers, terms.index(), terms.namespace_count)
 
     def follow_terms(self, pod: PodRecord, old_record: PodRecord | None = None) -> None:
-        """From now on, count the pods that the terms of `pod` select.
+        """Begin to count the pods that the terms of `pod` select.
 
         If `pod` has another scheduler, only terms that keep member pods away count.
         """

@@ -473,7 +473,7 @@ class AffinityCounts:
 
     @contextmanager
     def gathering(self, pods: Iterable[PodRecord]) -> Iterator[None]:
-        """If `pods` must share a domain, prefer domains with capacity for all of them during the block."""
+        """Prefer domains with capacity for all `pods` during the block, if the pods must share a domain."""
         for pod in pods:
             for term in pod.shape.constraints.affinity:
                 self._sharing_pods.setdefault(term, {}).setdefault(pod.shape, []).append(pod)
